@@ -1,0 +1,65 @@
+# Perdure: everything that a newcomer or a developer runs. Needs Python 3.11 or newer and make, nothing else.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+BIN := .venv/bin
+EXAMPLE := examples/field_station
+
+# Both name the pins: one for what is installed, one for what builds the package.
+INSTALL := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt $(BIN)/python -m pip install \
+	--quiet --disable-pip-version-check
+CODE := src tests scripts examples benchmarks
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: demo
+demo: .venv/.demo ## run an example, kill its worker in the middle, and see every job finish
+	@$(BIN)/python $(EXAMPLE)/demo.py
+
+.PHONY: dev
+dev: .venv/.demo ## a server and a worker for the example, reloaded when it changes
+	$(BIN)/perdure dev $(EXAMPLE)/app.py
+
+.PHONY: lint
+lint: .venv/.test ## format, lint rules and types
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/mypy
+
+.PHONY: check
+check: lint ## what to run before each commit: lint, tidy rules, and the tests that need no other process
+	$(BIN)/pytest -q tests/test_tidy.py tests/core tests/store tests/engine tests/api tests/worker -m "not postgres"
+
+.PHONY: test
+test: lint ## everything, on both databases, with real processes
+	$(BIN)/pytest tests
+
+.PHONY: bench
+bench: .venv/.test ## measure throughput and latency on this machine
+	$(BIN)/python -m benchmarks
+
+.PHONY: format
+format: .venv/.test ## rewrite the code in the house format
+	$(BIN)/ruff check --fix-only --quiet $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+.PHONY: clean
+clean: ## remove everything that make made
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist demo-run
+	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Perdure needs Python 3.11 or newer")'
+	$(PYTHON) -m venv .venv
+
+.venv/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) --editable '.[demo]'
+	@touch $@
+
+.venv/.test: pyproject.toml constraints.txt | $(BIN)/python
+	$(INSTALL) --editable '.[test,demo]'
+	@touch $@ .venv/.demo

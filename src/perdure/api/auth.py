@@ -1,0 +1,84 @@
+"""Who calls. API keys are random and stored only as their hash; a key belongs to one namespace (SEC-02, SEC-05).
+
+While the store holds no key, everybody who reaches the server is trusted and names its namespace itself; server.py
+therefore binds such a server to the loopback interface only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Callable, Iterable
+
+from perdure.api.service import Caller
+from perdure.core import limits
+from perdure.core.errors import PermissionDenied, Unauthenticated, Unavailable
+from perdure.store.base import Store, StoreFault
+
+PREFIX = "pdk_"
+"""Start of every key, so that scanners for leaked secrets can find them."""
+RELOAD_SECONDS = 5.0
+"""How long a server may not know of a key that was added or removed elsewhere."""
+
+Headers = Iterable[tuple[bytes, bytes]]
+"""As ASGI carries them: lower-case names."""
+
+
+def new_key() -> str:
+    """A fresh API key: 32 random bytes as text."""
+    return PREFIX + secrets.token_urlsafe(32)
+
+
+def hash_key(key: str) -> bytes:
+    """What is stored of a key. A plain hash is enough: 32 random bytes cannot be guessed."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
+
+
+class Gate:
+    """Turns the headers of a request into a Caller."""
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._clock = clock
+        self._keys: dict[bytes, str] | None = None
+        self._reload_at = 0.0
+
+    @property
+    def locked(self) -> bool:
+        """Whether a key is needed; known after the first `load`."""
+        return bool(self._keys)
+
+    async def load(self) -> None:
+        """Read the keys if they were not read lately. While the database is away, those known before stay valid."""
+        now = self._clock()
+        if now < self._reload_at:
+            return
+        try:
+            self._keys = await self._store.api_keys()
+        except StoreFault as fault:
+            if self._keys is None:
+                raise Unavailable("the database does not answer", retry_after=1.0) from fault
+        self._reload_at = now + RELOAD_SECONDS
+
+    async def admit(self, headers: Headers) -> Caller:
+        """The caller; Unauthenticated without a valid key where one is needed, PermissionDenied when the key is of
+        another namespace than the one that the request names."""
+        await self.load()
+        found = {name: value for name, value in headers if name in _READ}
+        named = found.get(b"perdure-namespace", b"").decode("latin-1")
+        identity = limits.text(found.get(b"perdure-identity", b"").decode("latin-1"), "perdure-identity")
+        if not self._keys:
+            return Caller(limits.name(named or "default", "perdure-namespace"), identity)
+        scheme, _, key = found.get(b"authorization", b"").decode("latin-1").partition(" ")
+        if not key:
+            raise Unauthenticated("send the header Authorization: Bearer pdk_...")
+        namespace = self._keys.get(hash_key(key.strip())) if scheme.lower() == "bearer" else None
+        if namespace is None:
+            raise Unauthenticated("the API key is not known")
+        if named and named != namespace:
+            raise PermissionDenied(f"the API key is not of namespace {named[:50]!r}")
+        return Caller(namespace, identity)
+
+
+_READ = (b"authorization", b"perdure-namespace", b"perdure-identity")

@@ -1,0 +1,154 @@
+"""From what callers send to commands: every check, and the packed form that is stored."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from perdure.core import commands as c
+from perdure.core import limits
+from perdure.core import messages as m
+from perdure.core.durations import Duration, seconds
+from perdure.core.errors import InvalidArgument, PayloadTooLarge, PerdureError
+from perdure.core.ids import Mint, parse_lease, slot_of
+from perdure.core.lanes import lane
+from perdure.core.model import DEFAULT_RETRY, SECOND, Payloads, Task, pack
+from perdure.core.states import State
+
+KEY_LIFE = 24 * 3600 * SECOND
+"""How long a customer's idempotency key finds its task (IDEM-02)."""
+MINTED_KEY_LIFE = 600 * SECOND
+"""The same for a key that the SDK made; it only has to outlive transport retries."""
+
+_canonical = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+class Draftsman:
+    """Makes Enqueue commands of one namespace. `prepare` raises at the first fault of an item."""
+
+    def __init__(self, namespace: str, mint: Mint) -> None:
+        self._namespace = namespace
+        self._mint = mint
+        self._lanes: dict[str, str] = {}
+
+    def enqueue(self, item: m.NewTask, identity: str, now: int) -> c.Enqueue:
+        """The command for one item. Its id is made here, so that it stays the same over all tries to commit it; that of a
+        keyed item carries the slot of its key, so that repeats meet where the first one was written (IDEM-03)."""
+        limits.new_task(item)
+        key = item.idempotency_key
+        payload = packed(item.payload, "payload")
+        headers = packed(item.headers, "headers") if item.headers else None
+        draft = Task(
+            b"", self._namespace, item.type, State.ENQUEUED, self._lane(item.queue), 0, 0,
+            app=item.app, queue=item.queue, payload=payload, headers=headers, idempotency_key=key,
+            identity=identity, priority=item.priority, fairness_key=item.fairness_key,
+        )  # fmt: skip
+        command = c.Enqueue(draft=draft, size=len(payload) + (len(headers) if headers else 0))
+        if key is None:
+            command.task_id = self._mint.task_id(now)
+        else:
+            command.task_id = self._mint.task_id(now, slot_of(self._namespace, item.app, key))
+            command.key = key
+            command.key_life = MINTED_KEY_LIFE if item.minted else KEY_LIFE
+            command.digest = digest(item)
+        if item.retry is not None:
+            draft.retry_policy = pack(item.retry)
+            draft.max_attempts = item.retry.max_attempts
+        else:
+            draft.max_attempts = DEFAULT_RETRY.max_attempts
+        if item.delay is not None:
+            command.delay = _micros(item.delay, "delay")
+        if item.run_at is not None:
+            draft.run_at = limits.microseconds(item.run_at, "run_at")
+        if item.timeouts is not None:
+            _limit(command, item.timeouts)
+        return command
+
+    def _lane(self, queue: str) -> str:
+        found = self._lanes.get(queue)
+        if found is None:
+            if len(self._lanes) > limits.MAX_BATCH:
+                self._lanes.clear()
+            found = self._lanes[queue] = lane(self._namespace, queue)
+        return found
+
+
+def _limit(command: c.Enqueue, given: m.TimeoutOptions) -> None:
+    times = limits.timeouts(given)
+    command.draft.timeouts = pack(times)
+    if times.lease is not None:
+        command.draft.lease_length = int(times.lease * SECOND)
+    if times.schedule_to_start is not None:
+        command.schedule_to_start = int(times.schedule_to_start * SECOND)
+    if times.schedule_to_close is not None:
+        command.schedule_to_close = int(times.schedule_to_close * SECOND)
+
+
+def digest(item: m.NewTask) -> bytes:
+    """What makes two items with one key the same: all of the item but the key (IDEM-15)."""
+    body = msgspec.structs.replace(item, idempotency_key=None, minted=False)
+    return hashlib.blake2b(_canonical(body), digest_size=16).digest()
+
+
+def packed(value: object, field: str) -> bytes:
+    """The stored form of something that the caller wrote. Only an embedded caller can fail here: nothing that came over
+    the network holds text that UTF-8 cannot carry."""
+    try:
+        return pack(value)
+    except (TypeError, ValueError, OverflowError) as fault:
+        raise InvalidArgument(f"{field} cannot be encoded: {fault}", field=field, kind=type(value).__name__) from None
+
+
+def heartbeat(beat: m.Beat) -> c.Heartbeat:
+    return c.Heartbeat(
+        lease=parse_lease(beat.lease),
+        progress=_packed_or_none(beat.progress, "progress"),
+        checkpoint=_payload(beat.checkpoint, "checkpoint"),
+    )
+
+
+def completion(item: m.Completion) -> c.Complete:
+    lease = parse_lease(item.lease)
+    if item.outcome not in c.OUTCOMES:
+        limit = ", ".join(c.OUTCOMES)
+        raise InvalidArgument(f"outcome is {item.outcome[:50]!r}", field="outcome", limit=limit, kind="str")
+    command = c.Complete(lease=lease, outcome=item.outcome)
+    if item.outcome == "succeeded":
+        command.result = packed(limits.payload(item.result, "result"), "result")
+        command.size = len(command.result)
+    failure = item.failure
+    if failure is not None:
+        command.failure = packed(failure, "failure")
+        if len(command.failure) > limits.MAX_FAILURE:
+            raise PayloadTooLarge(
+                f"failure has {len(command.failure)} bytes", field="failure", limit=f"{limits.MAX_FAILURE} bytes"
+            )
+        command.failure_type = failure.type
+        command.retryable = failure.retryable
+        command.size += len(command.failure)
+    elif item.outcome == "failed":
+        raise InvalidArgument("a failed attempt needs a failure", field="failure", kind="null")
+    if item.retry_after is not None:
+        command.retry_after = _micros(item.retry_after, "retry_after")
+    command.progress = _packed_or_none(item.progress, "progress")
+    command.checkpoint = _payload(item.checkpoint, "checkpoint")
+    return command
+
+
+def at(error: PerdureError, where: str) -> PerdureError:
+    """The error of a part of a request, its field named from the top."""
+    error.field = where if error.field is None else f"{where}.{error.field}"
+    return error
+
+
+def _payload(value: Payloads | None, field: str) -> bytes | None:
+    return None if value is None else packed(limits.payload(value, field), field)
+
+
+def _packed_or_none(value: object, field: str) -> bytes | None:
+    return None if value is None else packed(value, field)
+
+
+def _micros(value: Duration, field: str) -> int:
+    return int(seconds(value, field) * SECOND)

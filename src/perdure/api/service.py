@@ -1,0 +1,334 @@
+"""The Service protocol over the engine: validate, make commands, apply them, make the reply. No transport.
+
+A Service acts for one caller. Another namespace's task is NotFound, as if it did not exist. Calls that only change things
+(`PLANNED`) come in two halves, `plan` and `Plan.finish`, so that a transport can put many requests into one `apply`: a task
+and a future for each would cost more than all else that happens to them here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+
+from perdure.api import drafts, views
+from perdure.api.parking import Parking
+from perdure.core import commands as c
+from perdure.core import ids, limits
+from perdure.core import messages as m
+from perdure.core.errors import IllegalMove, Internal, InvalidArgument, LeaseLost, NotFound, PerdureError, Unavailable
+from perdure.core.lanes import lane
+from perdure.core.model import HEARTBEAT_SECONDS, LEASE_SECONDS, Task, WorkerSession
+from perdure.core.states import State, is_closed, job_state
+from perdure.engine.dispatch import PollRequest
+from perdure.engine.engine import Engine
+from perdure.store.base import Filter, StoreFault
+
+MAX_LEASES = 10_000
+"""Beats or completions of one request."""
+QUEUES_SEPARATOR = "\n"
+"""Between the queues of a stored session: names hold no unprintable characters."""
+_MAX_NUMBER = 2**63 - 1
+
+PLANNED = frozenset({"enqueue", "cancel", "retry", "heartbeat", "complete", "close_session"})
+"""Operations that are one `apply` with nothing awaited before or after it."""
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who calls: its namespace, decided by authentication, and the name it gives itself."""
+
+    namespace: str
+    identity: str = ""
+
+
+class Plan(msgspec.Struct):
+    """The commands of a request and what makes its reply (or raises) from their outcomes."""
+
+    commands: Sequence[c.Command]
+    finish: Callable[[Sequence[c.Outcome]], m.Body]
+
+
+def _listening() -> bool:
+    return True
+
+
+class Service:
+    """Acts for `caller`. `alive` tells whether it still listens (asked before anything is leased to it); waits are held
+    in `parking`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        caller: Caller,
+        *,
+        parking: Parking | None = None,
+        alive: Callable[[], bool] = _listening,
+    ) -> None:
+        self._engine = engine
+        self._namespace = limits.name(caller.namespace, "namespace")
+        self._identity = limits.text(caller.identity, "identity")
+        self._parking = Parking() if parking is None else parking
+        self._alive = alive
+        self._drafts = drafts.Draftsman(self._namespace, engine.mint)
+        self._planners: dict[str, Callable[..., Plan]] = {
+            "enqueue": self._plan_enqueue,
+            "cancel": self._plan_cancel,
+            "retry": self._plan_retry,
+            "heartbeat": self._plan_heartbeat,
+            "complete": self._plan_complete,
+            "close_session": self._plan_close_session,
+        }
+
+    # ------------------------------------------------------------------------------------------------------ tasks
+    async def enqueue(self, body: m.Enqueue) -> m.EnqueueReply:
+        return await self._carry_out(self._plan_enqueue(body))  # type: ignore[return-value]
+
+    async def get(self, body: m.Get) -> m.TaskView:
+        wait = limits.wait(body.wait)
+        task_id = ids.parse(body.task_id)
+        task = await self._read(task_id)
+        if wait and not is_closed(task.state):
+            task = await self._parking.hold(self._engine.watch(task_id, wait)) or task
+        with _reading():
+            attempts = await self._engine.store.attempts([task_id])
+        return views.task_view(task, attempts, payload=body.payload)
+
+    async def find(self, body: m.Find) -> m.TaskPage:
+        limit = limits.integer(body.limit, "limit", 1, limits.MAX_PAGE)
+        filter = Filter(
+            namespace=self._namespace,
+            limit=limit + 1,
+            before=None if body.cursor is None else ids.parse(body.cursor, "cursor"),
+            state=None if body.state is None else _state(body.state),
+            queue=None if body.queue is None else limits.name(body.queue, "queue"),
+            type=None if body.type is None else limits.name(body.type, "type"),
+            since=None if body.since is None else limits.microseconds(body.since, "since"),
+        )
+        with _reading():
+            tasks = await self._engine.store.find(filter)
+        more = len(tasks) > limit
+        page = tasks[:limit]
+        return m.TaskPage([views.task_view(task) for task in page], ids.text(page[-1].id) if more else None)
+
+    async def cancel(self, body: m.Cancel) -> m.CancelReply:
+        return await self._carry_out(self._plan_cancel(body))  # type: ignore[return-value]
+
+    async def retry(self, body: m.Retry) -> m.RetryReply:
+        return await self._carry_out(self._plan_retry(body))  # type: ignore[return-value]
+
+    # ---------------------------------------------------------------------------------------------------- workers
+    async def open_session(self, body: m.OpenSession) -> m.SessionReply:
+        queues = [limits.name(queue, "queues") for queue in body.queues]
+        limits.integer(len(queues), "queues", 1, limits.MAX_QUEUES)
+        command = c.OpenSession(
+            namespace=self._namespace,
+            incarnation=_number(body.incarnation, "incarnation"),
+            epoch=_number(body.epoch, "epoch"),
+            identity=limits.text(body.identity, "identity"),
+            queues=QUEUES_SEPARATOR.join(queues),
+            slots=limits.integer(body.slots, "slots", 1, 1_000_000),
+            build=limits.text(body.build, "build"),
+        )
+        _accepted((await self._engine.apply([command]))[0])
+        self._identity = body.identity or self._identity
+        return m.SessionReply(heartbeat=HEARTBEAT_SECONDS, lease=LEASE_SECONDS)
+
+    async def poll(self, body: m.Poll) -> m.PollReply:
+        limits.integer(len(body.queues), "queues", 1, limits.MAX_QUEUES)
+        incarnation = _number(body.incarnation, "incarnation")
+        request = PollRequest(
+            lanes=tuple(lane(self._namespace, limits.name(queue, "queues")) for queue in dict.fromkeys(body.queues)),
+            capacity=limits.integer(body.capacity, "capacity", 1, limits.MAX_CAPACITY),
+            incarnation=incarnation,
+            worker=self._identity or f"{incarnation:016x}",
+            poll=_number(body.poll, "poll"),
+            wait=limits.wait(body.wait),
+            alive=self._alive,
+        )
+        tasks = await self._parking.hold(self._engine.poll(request))
+        # A repeated poll is answered by incarnation; whoever guesses another namespace's gets nothing by it.
+        return m.PollReply([views.delivery(task) for task in tasks if task.namespace == self._namespace])
+
+    async def heartbeat(self, body: m.Heartbeat) -> m.HeartbeatReply:
+        return await self._carry_out(self._plan_heartbeat(body))  # type: ignore[return-value]
+
+    async def complete(self, body: m.Complete) -> m.CompleteReply:
+        return await self._carry_out(self._plan_complete(body))  # type: ignore[return-value]
+
+    async def close_session(self, body: m.CloseSession) -> m.Done:
+        return await self._carry_out(self._plan_close_session(body))  # type: ignore[return-value]
+
+    async def workers(self) -> list[WorkerSession]:
+        """The registered worker processes of the namespace."""
+        with _reading():
+            return await self._engine.store.sessions(self._namespace)
+
+    async def close(self) -> None:
+        """End the waits of this Service."""
+        self._parking.end()
+
+    # ------------------------------------------------------------------------------------------------------ plans
+    def plan(self, op: str, body: m.Body) -> Plan:
+        """The first half of a PLANNED operation."""
+        return self._planners[op](body)
+
+    async def _carry_out(self, plan: Plan) -> m.Body:
+        outcomes = await self._engine.apply(plan.commands) if plan.commands else []
+        return plan.finish(outcomes)
+
+    def _plan_enqueue(self, body: m.Enqueue) -> Plan:
+        limits.integer(len(body.tasks), "tasks", 1, limits.MAX_BATCH)
+        identity = limits.text(body.identity, "identity") or self._identity
+        now = self._engine.now()
+        commands: list[c.Command] = []
+        refused: dict[int, m.Enqueued] = {}
+        for index, item in enumerate(body.tasks):
+            try:
+                commands.append(self._drafts.enqueue(item, identity, now))
+            except PerdureError as error:
+                refused[index] = m.Enqueued(error=error.problem())
+
+        def finish(outcomes: Sequence[c.Outcome]) -> m.EnqueueReply:
+            items = [_enqueued(outcome) for outcome in outcomes]
+            for index, item in refused.items():
+                items.insert(index, item)
+            return m.EnqueueReply(items)
+
+        return Plan(commands, finish)
+
+    def _plan_cancel(self, body: m.Cancel) -> Plan:
+        command = c.Cancel(
+            namespace=self._namespace,
+            task_id=ids.parse(body.task_id),
+            reason=limits.text(body.reason, "reason"),
+        )
+
+        def finish(outcomes: Sequence[c.Outcome]) -> m.CancelReply:
+            changed = _changed(outcomes[0])
+            return m.CancelReply(
+                ids.text(changed.task_id), changed.state.name, job_state(changed.state, changed.cancel_requested)
+            )
+
+        return Plan([command], finish)
+
+    def _plan_retry(self, body: m.Retry) -> Plan:
+        def finish(outcomes: Sequence[c.Outcome]) -> m.RetryReply:
+            changed = _changed(outcomes[0])
+            return m.RetryReply(ids.text(changed.task_id), changed.state.name)
+
+        return Plan([c.Retry(namespace=self._namespace, task_id=ids.parse(body.task_id))], finish)
+
+    def _plan_heartbeat(self, body: m.Heartbeat) -> Plan:
+        """A beat that cannot be read is an error of the whole call, but only after all others have been counted: nobody's
+        lease ends for the fault of another."""
+        limits.integer(len(body.beats), "beats", 0, MAX_LEASES)
+        _number(body.incarnation, "incarnation")
+        commands: list[c.Command] = []
+        faults: list[PerdureError] = []
+        for index, beat in enumerate(body.beats):
+            try:
+                commands.append(drafts.heartbeat(beat))
+            except PerdureError as error:
+                faults.append(drafts.at(error, f"beats[{index}]"))
+
+        def finish(outcomes: Sequence[c.Outcome]) -> m.HeartbeatReply:
+            if faults:
+                raise faults[0]
+            return m.HeartbeatReply([_action(outcome) for outcome in outcomes])
+
+        return Plan(commands, finish)
+
+    def _plan_complete(self, body: m.Complete) -> Plan:
+        limits.integer(len(body.completions), "completions", 1, MAX_LEASES)
+        commands: list[c.Command] = []
+        refused: dict[int, m.Completed] = {}
+        for index, item in enumerate(body.completions):
+            try:
+                commands.append(drafts.completion(item))
+            except PerdureError as error:
+                refused[index] = m.Completed(error=error.problem())
+
+        def finish(outcomes: Sequence[c.Outcome]) -> m.CompleteReply:
+            items = [_completed(outcome) for outcome in outcomes]
+            for index, item in refused.items():
+                items.insert(index, item)
+            return m.CompleteReply(items)
+
+        return Plan(commands, finish)
+
+    def _plan_close_session(self, body: m.CloseSession) -> Plan:
+        if body.reason not in ("goodbye", "died"):
+            raise InvalidArgument(f"reason is {body.reason[:50]!r}", field="reason", limit="goodbye, died", kind="str")
+        command = c.CloseSession(incarnation=_number(body.incarnation, "incarnation"))
+
+        def finish(outcomes: Sequence[c.Outcome]) -> m.Done:
+            _accepted(outcomes[0])
+            return m.Done()
+
+        return Plan([command], finish)
+
+    async def _read(self, task_id: bytes) -> Task:
+        with _reading():
+            task = (await self._engine.store.read([task_id])).get(task_id)
+        if task is None or task.namespace != self._namespace:
+            raise NotFound(f"there is no task {ids.text(task_id)}")
+        return task
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """A read that the database did not do may be tried again."""
+    try:
+        yield
+    except StoreFault as fault:
+        raise Unavailable(f"the database does not answer: {fault}", retry_after=1.0) from fault
+
+
+def _number(value: int, field: str) -> int:
+    return limits.integer(value, field, 0, _MAX_NUMBER)
+
+
+def _state(name: str) -> int:
+    state = State.__members__.get(name)
+    if state is None:
+        raise InvalidArgument(f"state is {name[:50]!r}", field="state", limit=", ".join(State.__members__), kind="str")
+    return int(state)
+
+
+def _enqueued(outcome: c.Outcome) -> m.Enqueued:
+    if isinstance(outcome, c.Enqueued):
+        return m.Enqueued(ids.text(outcome.task_id), outcome.duplicate)
+    return m.Enqueued(error=_error(outcome).problem())
+
+
+def _completed(outcome: c.Outcome) -> m.Completed:
+    if isinstance(outcome, c.Changed):
+        return m.Completed(outcome.state.name)
+    return m.Completed(error=_error(outcome).problem())
+
+
+def _action(outcome: c.Outcome) -> str:
+    if isinstance(outcome, c.Alive):
+        return "cancel" if outcome.cancel else "continue"
+    error = _error(outcome)
+    if isinstance(error, (LeaseLost, NotFound, IllegalMove)):
+        return "lost"
+    raise error
+
+
+def _changed(outcome: c.Outcome) -> c.Changed:
+    if isinstance(outcome, c.Changed):
+        return outcome
+    raise _error(outcome)
+
+
+def _accepted(outcome: c.Outcome) -> None:
+    if not isinstance(outcome, c.Accepted):
+        raise _error(outcome)
+
+
+def _error(outcome: c.Outcome) -> PerdureError:
+    if isinstance(outcome, PerdureError):
+        return outcome
+    return Internal(f"unexpected outcome {type(outcome).__name__}")

@@ -1,0 +1,114 @@
+"""From rows to what callers see. Nothing here decides anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from perdure.core import messages as m
+from perdure.core.describe import attempts_begun, waiting_for
+from perdure.core.ids import lease_token, text
+from perdure.core.model import (
+    LEASE_SECONDS,
+    SECOND,
+    Attempt,
+    Failure,
+    Payloads,
+    Progress,
+    RetryPolicy,
+    Task,
+    Timeouts,
+    unpack,
+)
+from perdure.core.states import is_closed, job_state
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def moment(micros: int) -> datetime:
+    """Exact to the microsecond, which a float of seconds would not be."""
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def _moment(micros: int | None) -> datetime | None:
+    return None if micros is None else moment(micros)
+
+
+def _value(data: bytes | None, kind: Any) -> Any:
+    return None if data is None else unpack(data, kind)
+
+
+def task_view(task: Task, attempts: Sequence[Attempt] = (), *, payload: bool = False) -> m.TaskView:
+    """A task for its owner; with its payload and result only if asked for."""
+    closed = is_closed(task.state)
+    return m.TaskView(
+        task_id=text(task.id),
+        namespace=task.namespace,
+        app=task.app,
+        type=task.type,
+        queue=task.queue,
+        state=task.state.name,
+        job_state=job_state(task.state, task.cancel_requested_at is not None),
+        priority=task.priority,
+        attempt=attempts_begun(task),
+        max_attempts=task.max_attempts,
+        created_at=moment(task.created_at),
+        updated_at=moment(task.updated_at),
+        lost_deliveries=task.lost_deliveries,
+        run_at=_moment(task.run_at or task.ready_at),
+        started_at=_moment(task.started_at),
+        closed_at=_moment(task.closed_at),
+        expires_at=_moment(task.expires_at),
+        deadline=_moment(task.deadline),
+        worker=task.worker,
+        idempotency_key=task.idempotency_key,
+        fairness_key=task.fairness_key,
+        identity=task.identity,
+        retry_of=None if task.retry_of is None else text(task.retry_of),
+        progress=_value(task.progress, Progress),
+        failure=_value(task.failure, Failure),
+        attempts=[attempt_view(attempt) for attempt in attempts],
+        waiting_for=waiting_for(task),
+        next_event_at=None if closed else _moment(task.wake_at),
+        cancel_requested_at=_moment(task.cancel_requested_at),
+        cancel_reason=task.cancel_reason,
+        payload=_value(task.payload, Payloads) if payload else None,
+        result=_value(task.result, Payloads) if payload else None,
+    )
+
+
+def attempt_view(attempt: Attempt) -> m.AttemptView:
+    return m.AttemptView(
+        attempt=attempt.attempt,
+        outcome=attempt.outcome,
+        worker=attempt.worker,
+        started_at=moment(attempt.started_at),
+        finished_at=moment(attempt.finished_at),
+        failure=_value(attempt.failure, Failure),
+    )
+
+
+def delivery(task: Task) -> m.Delivery:
+    """A leased task for the worker that got it."""
+    sent = m.Delivery(
+        task_id=text(task.id),
+        lease=lease_token(task.lease),
+        type=task.type,
+        queue=task.queue,
+        attempt=attempts_begun(task),
+        max_attempts=task.max_attempts,
+        payload=() if task.payload is None else unpack(task.payload, Payloads),
+        lease_seconds=LEASE_SECONDS if task.timeouts is None else task.lease_length / SECOND,
+    )
+    if task.headers is not None:
+        sent.headers = unpack(task.headers, dict[str, str])
+    if task.checkpoint is not None:
+        sent.checkpoint = unpack(task.checkpoint, Payloads)
+    if task.progress is not None:
+        sent.progress = unpack(task.progress, Progress)
+    if task.timeouts is not None:
+        sent.start_to_close = unpack(task.timeouts, Timeouts).start_to_close
+    if task.retry_policy is not None:
+        sent.retry = unpack(task.retry_policy, RetryPolicy)
+    return sent

@@ -1,0 +1,150 @@
+"""Every limit on what callers may send, and the checks; the same on all stores and interfaces.
+
+A check raises InvalidArgument with the field, the limit and the kind of the value before anything is written.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from perdure.core import messages
+from perdure.core.durations import MAX_SECONDS, seconds
+from perdure.core.errors import InvalidArgument, PayloadTooLarge
+from perdure.core.model import SECOND, Payloads, RetryPolicy, Timeouts
+
+MAX_NAME = 255  #: characters of a namespace, queue, task type, app, key
+MAX_TEXT = 2_000  #: characters of an identity, a reason
+MAX_PAYLOAD = 256 * 1024  #: bytes of a payload, result or checkpoint (TASK-11)
+MAX_FAILURE = 64 * 1024  #: bytes of a failure as stored; longer messages and stacks are cut by the SDK
+MAX_HEADERS = 16 * 1024
+MAX_BATCH = 1_000  #: tasks of one enqueue request (TASK-06)
+MAX_BODY = 16 * 1024 * 1024  #: bytes of a request body
+MAX_CAPACITY = 1_000  #: tasks of one poll
+MAX_QUEUES = 100  #: queues of one poll
+MAX_WAIT_SECONDS = 25.0  #: longest answer held back (JOB-14)
+MAX_PAGE = 1_000
+MAX_PRIORITY = 5
+
+
+def name(value: str, field: str, *, empty: bool = False, most: int = MAX_NAME) -> str:
+    """A name: printable text, no NUL, no lone surrogate, no blank ends."""
+    limit = f"1 to {most} printable characters"
+    if not value and empty:
+        return value
+    if not value or len(value) > most:
+        raise InvalidArgument(f"{field} has {len(value)} characters", field=field, limit=limit, kind="str")
+    if value.isascii() and value.isprintable() and value[0] != " " and value[-1] != " ":
+        return value
+    if not value.isprintable() or value != value.strip() or not encodable(value):
+        raise InvalidArgument(f"{field} has characters that cannot be shown", field=field, limit=limit, kind="str")
+    return value
+
+
+def encodable(value: str) -> bool:
+    """False for text that UTF-8 cannot carry: lone surrogates."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def text(value: str, field: str, most: int = MAX_TEXT) -> str:
+    """Free text such as a reason: no NUL, because PostgreSQL has none (field case B128)."""
+    if len(value) > most or "\x00" in value or not encodable(value):
+        raise InvalidArgument(
+            f"{field} is too long or has a NUL", field=field, limit=f"{most} characters, no NUL", kind="str"
+        )
+    return value
+
+
+def integer(value: int, field: str, least: int, most: int) -> int:
+    if not least <= value <= most:
+        raise InvalidArgument(f"{field} is {value}", field=field, limit=f"{least} to {most}", kind="int")
+    return value
+
+
+def payload(value: Payloads, field: str, most: int = MAX_PAYLOAD) -> Payloads:
+    """Payloads within the inline cap; metadata counts too."""
+    size = 0
+    for item in value:
+        size += len(item.data)
+        for key, text_ in item.metadata.items():
+            size += len(key) + len(text_)
+    if size > most:
+        raise PayloadTooLarge(f"{field} has {size} bytes", field=field, limit=f"{most} bytes", kind="bytes")
+    return value
+
+
+def headers(value: dict[str, str], field: str) -> dict[str, str]:
+    size = sum(len(key) + len(text_) for key, text_ in value.items())
+    if size > MAX_HEADERS:
+        raise PayloadTooLarge(f"{field} has {size} characters", field=field, limit=f"{MAX_HEADERS} characters")
+    return value
+
+
+def retry_policy(value: RetryPolicy, field: str = "retry") -> RetryPolicy:
+    integer(value.max_attempts, f"{field}.max_attempts", 1, 10_000)
+    seconds(value.base, f"{field}.base", least=0.001, most=86_400.0)
+    seconds(value.factor, f"{field}.factor", least=1.0, most=100.0)
+    seconds(value.cap, f"{field}.cap", least=value.base, most=31 * 86_400.0)
+    for type_ in value.fatal_types:
+        name(type_, f"{field}.fatal_types")
+    return value
+
+
+def timeouts(value: messages.TimeoutOptions, field: str = "timeouts") -> Timeouts:
+    """The parsed time-outs; each at least a millisecond."""
+
+    def one(which: str, least: float = 0.001) -> float | None:
+        given = getattr(value, which)
+        return None if given is None else seconds(given, f"{field}.{which}", least=least)
+
+    return Timeouts(
+        schedule_to_start=one("schedule_to_start"),
+        start_to_close=one("start_to_close"),
+        schedule_to_close=one("schedule_to_close"),
+        heartbeat=one("heartbeat"),
+        lease=one("lease", least=1.0),
+    )
+
+
+def wait(value: float, field: str = "wait") -> float:
+    return seconds(value, field, most=MAX_WAIT_SECONDS)
+
+
+def microseconds(value: datetime, field: str) -> int:
+    """A point in time; it must carry its zone and lie between 1970 and now plus ten years or so."""
+    if value.tzinfo is None:
+        raise InvalidArgument(
+            f"{field} has no time zone", field=field, limit="RFC 3339 with an offset", kind="datetime"
+        )
+    moment = value.timestamp()
+    if not 0 <= moment <= 4_102_444_800 + MAX_SECONDS:
+        raise InvalidArgument(f"{field} is out of range", field=field, limit="1970 to 2110", kind="datetime")
+    return int(moment * SECOND)
+
+
+def new_task(item: messages.NewTask) -> None:
+    """All checks of one item that need no clock; raises at the first fault."""
+    name(item.type, "type")
+    name(item.queue, "queue")
+    name(item.app, "app")
+    if item.idempotency_key is not None:
+        name(item.idempotency_key, "idempotency_key")
+    if item.fairness_key:
+        name(item.fairness_key, "fairness_key")
+    integer(item.priority, "priority", 1, MAX_PRIORITY)
+    payload(item.payload, "payload")
+    if item.headers:
+        headers(item.headers, "headers")
+    if item.delay is not None and item.run_at is not None:
+        raise InvalidArgument("delay and run_at exclude each other", field="run_at", limit="one of delay, run_at")
+    if item.delay is not None:
+        seconds(item.delay, "delay")
+    if item.run_at is not None:
+        microseconds(item.run_at, "run_at")
+    if item.retry is not None:
+        retry_policy(item.retry)
+    if item.timeouts is not None:
+        timeouts(item.timeouts)

@@ -1,0 +1,296 @@
+"""What clients and workers ask a server and what it answers: the bodies of the wire protocol.
+
+One vocabulary for all transports: MessagePack frames over the WebSocket, MessagePack or JSON over POST, and plain calls
+when embedded. Ids are UUID text, leases opaque bytes (base64 in JSON), durations seconds or text (see durations.py),
+times RFC 3339. Unknown fields are refused. Limits are in limits.py; which error a call raises is in client/base.py.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from perdure.core.durations import Duration
+from perdure.core.errors import Problem
+from perdure.core.model import Failure, Payload, Payloads, Progress, RetryPolicy
+
+
+class Body(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """Base of all bodies."""
+
+
+# ---------------------------------------------------------------------------------------------------------- tasks
+class TimeoutOptions(Body):
+    """model.Timeouts as callers write it: every field a duration."""
+
+    schedule_to_start: Duration | None = None
+    start_to_close: Duration | None = None
+    schedule_to_close: Duration | None = None
+    heartbeat: Duration | None = None
+    lease: Duration | None = None
+
+
+class NewTask(Body):
+    """One task to enqueue (TASK-05). `delay` and `run_at` exclude each other.
+
+    `minted` marks a key that the SDK made to cover transport retries: it lives 10 minutes instead of 24 hours
+    (IDEM-05).
+    """
+
+    type: str
+    payload: tuple[Payload, ...] = ()
+    queue: str = "default"
+    app: str = "default"
+    idempotency_key: str | None = None
+    minted: bool = False
+    delay: Duration | None = None
+    run_at: datetime | None = None
+    priority: int = 3
+    fairness_key: str = ""
+    retry: RetryPolicy | None = None
+    timeouts: TimeoutOptions | None = None
+    headers: dict[str, str] = {}
+
+
+class Enqueue(Body):
+    """1 to 1,000 tasks; each item is answered, and deduplicated, by itself (TASK-06, TASK-07)."""
+
+    tasks: list[NewTask]
+    identity: str = ""
+
+
+class Enqueued(Body):
+    """The outcome of one item: a task id (`duplicate` when an earlier request with the same key made it), or an
+    error."""
+
+    task_id: str = ""
+    duplicate: bool = False
+    error: Problem | None = None
+
+
+class EnqueueReply(Body):
+    tasks: list[Enqueued]
+
+
+class Get(Body):
+    """A task by id; `wait` (seconds, at most 25) holds the answer until the task has closed (JOB-14)."""
+
+    task_id: str
+    wait: float = 0.0
+    payload: bool = True  #: with payload and result
+
+
+class Find(Body):
+    """Tasks of a namespace, newest first. Filters are conjunctive; `cursor` is the `next` of the page before."""
+
+    state: str | None = None
+    queue: str | None = None
+    type: str | None = None
+    since: datetime | None = None
+    limit: int = 50
+    cursor: str | None = None
+
+
+class AttemptView(Body):
+    attempt: int
+    outcome: str
+    worker: str | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    failure: Failure | None = None
+
+
+class TaskView(Body):
+    """A task as its owner sees it (TASK-08); `state` in A's words, `job_state` in C's (X-06)."""
+
+    task_id: str
+    namespace: str
+    app: str
+    type: str
+    queue: str
+    state: str
+    job_state: str
+    priority: int
+    attempt: int  #: attempts begun, the running one included
+    max_attempts: int
+    created_at: datetime
+    updated_at: datetime
+    lost_deliveries: int = 0
+    run_at: datetime | None = None
+    started_at: datetime | None = None
+    closed_at: datetime | None = None
+    expires_at: datetime | None = None
+    deadline: datetime | None = None
+    worker: str | None = None
+    idempotency_key: str | None = None
+    fairness_key: str = ""
+    identity: str = ""
+    retry_of: str | None = None
+    progress: Progress | None = None
+    failure: Failure | None = None
+    attempts: list[AttemptView] = []
+    waiting_for: str = ""  #: why an open task is not running, in words
+    next_event_at: datetime | None = None  #: when something happens to it by itself
+    cancel_requested_at: datetime | None = None
+    cancel_reason: str | None = None
+    payload: Payloads | None = None
+    result: Payloads | None = None
+
+
+class TaskPage(Body):
+    tasks: list[TaskView]
+    next: str | None = None
+
+
+class Cancel(Body):
+    """Canceling twice is harmless, canceling a closed task answers its state (CANC-12)."""
+
+    task_id: str
+    reason: str = ""
+
+
+class CancelReply(Body):
+    task_id: str
+    state: str
+    job_state: str
+
+
+class Retry(Body):
+    """Run a task again: a RETRY_WAIT one now, a closed one as a new task linked to it (RETRY-08)."""
+
+    task_id: str
+
+
+class RetryReply(Body):
+    task_id: str  #: the task that runs now: the same one, or the new one
+    state: str
+
+
+# ---------------------------------------------------------------------------------------------------------- workers
+class OpenSession(Body):
+    """The first call of a worker on each connection. `incarnation` is a random number of the process, `epoch` counts
+    its connections; an epoch that is not higher than the one known is refused with Conflict. Leases go on over
+    epochs."""
+
+    incarnation: int
+    epoch: int
+    identity: str
+    queues: list[str]
+    slots: int
+    build: str = ""
+
+
+class SessionReply(Body):
+    heartbeat: float  #: seconds between heartbeats
+    lease: float  #: seconds that a lease lives without one
+
+
+class Poll(Body):
+    """Ask for at most `capacity` tasks of `queues`, in that order (WORK-09). Answers when there is one, or empty after
+    `wait` seconds (at most 25). `poll` numbers the polls of an incarnation: the same number again answers the leases
+    that the first answer carried and that were not acknowledged."""
+
+    incarnation: int
+    poll: int
+    queues: list[str]
+    capacity: int
+    wait: float = 25.0
+
+
+class Delivery(Body):
+    """A leased task. `attempt` counts from 1. `deadline` ends the attempt."""
+
+    task_id: str
+    lease: bytes
+    type: str
+    queue: str
+    attempt: int
+    max_attempts: int
+    payload: Payloads = ()
+    headers: dict[str, str] = {}
+    checkpoint: Payloads | None = None
+    progress: Progress | None = None
+    start_to_close: float | None = None
+    lease_seconds: float = 30.0  #: beat at least every third of it
+    retry: RetryPolicy | None = None
+
+
+class PollReply(Body):
+    tasks: list[Delivery]
+
+
+class Beat(Body):
+    """A sign of life for one lease; the first one acknowledges its receipt. Progress and checkpoint ride along."""
+
+    lease: bytes
+    progress: Progress | None = None
+    checkpoint: Payloads | None = None
+
+
+class Heartbeat(Body):
+    """All leases that an incarnation holds; only those named are extended (LEASE-07)."""
+
+    incarnation: int
+    beats: list[Beat]
+
+
+class HeartbeatReply(Body):
+    """An action a beat: "continue", "cancel" (end it soon) or "lost" (stop at once, commit nothing)."""
+
+    actions: list[str]
+
+
+class Completion(Body):
+    """How an attempt ended: outcome "succeeded" (result), "failed" (failure, perhaps retry_after in seconds),
+    "canceled" (only after a cancel was asked for) or "released" (handed back; spends no attempt)."""
+
+    lease: bytes
+    outcome: str
+    result: Payloads = ()
+    failure: Failure | None = None
+    retry_after: float | None = None
+    checkpoint: Payloads | None = None
+    progress: Progress | None = None
+
+
+class Complete(Body):
+    completions: list[Completion]
+
+
+class Completed(Body):
+    """`state` is the state after the completion, also when it was recorded earlier; or the error, mostly LeaseLost."""
+
+    state: str = ""
+    error: Problem | None = None
+
+
+class CompleteReply(Body):
+    outcomes: list[Completed]
+
+
+class CloseSession(Body):
+    """A worker process is gone: "goodbye" after a drain, or "died", reported by its supervisor. Its leases end at
+    once."""
+
+    incarnation: int
+    reason: str = "goodbye"
+
+
+class Done(Body):
+    """Nothing to say but that it is committed."""
+
+
+OPS: dict[str, tuple[type[Body], type[Body]]] = {
+    "enqueue": (Enqueue, EnqueueReply),
+    "get": (Get, TaskView),
+    "find": (Find, TaskPage),
+    "cancel": (Cancel, CancelReply),
+    "retry": (Retry, RetryReply),
+    "open_session": (OpenSession, SessionReply),
+    "poll": (Poll, PollReply),
+    "heartbeat": (Heartbeat, HeartbeatReply),
+    "complete": (Complete, CompleteReply),
+    "close_session": (CloseSession, Done),
+}
+"""Every operation of the protocol: its name, the body it takes and the body it answers."""

@@ -1,0 +1,49 @@
+"""Arithmetic of deadlines and retries."""
+
+from __future__ import annotations
+
+from perdure.core.ids import Mint
+from perdure.core.model import DEFAULT_RETRY, NO_TIMEOUTS, SECOND, RetryPolicy, Task, Timeouts, unpack
+from perdure.core.states import State
+
+
+def retry_policy(task: Task) -> RetryPolicy:
+    policy: RetryPolicy = DEFAULT_RETRY if task.retry_policy is None else unpack(task.retry_policy, RetryPolicy)
+    return policy
+
+
+def timeouts(task: Task) -> Timeouts:
+    found: Timeouts = NO_TIMEOUTS if task.timeouts is None else unpack(task.timeouts, Timeouts)
+    return found
+
+
+def backoff(policy: RetryPolicy, spent: int, mint: Mint) -> int:
+    """Microseconds to wait after `spent` attempts: full jitter below an exponential bound (RETRY-01). The exponent is
+    bounded, so that attempt 10,000 overflows nothing (field case B046)."""
+    bound = min(policy.cap, policy.base * policy.factor ** min(spent - 1, 64))
+    return int(bound * mint.fraction() * SECOND)
+
+
+def _earliest(*times: int | None) -> int | None:
+    return min((time for time in times if time is not None), default=None)
+
+
+def wake_at(task: Task) -> int | None:
+    """When the alarm of an open task rings next: a lower bound of every deadline that counts in its state."""
+    match task.state:
+        case State.ENQUEUED:
+            ready = task.ready_at if task.place is None else None
+            expires = task.expires_at if task.started_at is None else None
+            return _earliest(ready, expires, task.deadline)
+        case State.RETRY_WAIT:
+            return _earliest(task.ready_at, task.deadline)
+        case State.LEASED:
+            return _earliest(
+                task.lease_until,
+                task.attempt_deadline,
+                task.heartbeat_deadline,
+                task.deadline,
+                task.cancel_deadline,
+            )
+        case _:
+            return None

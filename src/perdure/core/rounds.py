@@ -1,0 +1,56 @@
+"""Fair order inside a lane: start-time fair queueing by virtual-time rounds (QUOTA-14, X-57).
+
+Each (lane, fairness key) has a tag: the round of its newest task. A new task gets the round after its key's tag, but
+never one before the lane's own time, which is the highest round served so far. So one key alone is served first in,
+first out, and a key with ten tasks waits for about ten rounds however many tasks another key has queued.
+
+Tags live in the memory of each server: nothing is locked for fairness, and it is only as fair as what one server saw. A
+lane seen for the first time starts from the highest round stored, so a restart keeps the order of what is queued.
+"""
+
+from __future__ import annotations
+
+MAX_TAGS = 10_000  #: keys remembered a lane before those that have been served are forgotten
+
+
+class _Lane:
+    __slots__ = ("floor", "tags", "time")
+
+    def __init__(self, floor: int) -> None:
+        self.floor = floor
+        self.time = 0
+        self.tags: dict[str, int] = {}
+
+
+class Rounds:
+    """The rounds of all lanes that this server has seen."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[str, _Lane] = {}
+
+    def unknown(self, lanes: set[str]) -> list[str]:
+        """Those of `lanes` that `learn` was not called for."""
+        return [lane for lane in lanes if lane not in self._lanes]
+
+    def learn(self, lane: str, highest: int) -> None:
+        """The highest round stored in a lane; once a lane."""
+        self._lanes.setdefault(lane, _Lane(highest))
+
+    def next(self, lane: str, key: str) -> int:
+        """The round of a new task of `key`."""
+        seen = self._lanes[lane]
+        tag = max(seen.tags.get(key, seen.floor), seen.time) + 1
+        seen.tags[key] = tag
+        if len(seen.tags) > MAX_TAGS:
+            seen.tags = {k: t for k, t in seen.tags.items() if t > seen.time}
+        return tag
+
+    def front(self, lane: str) -> int:
+        """The round of a task that was handed back: served next."""
+        return self._lanes[lane].time
+
+    def serve(self, lane: str, round_: int) -> None:
+        """A task of this round was claimed."""
+        seen = self._lanes.get(lane)
+        if seen is not None and round_ > seen.time:
+            seen.time = round_

@@ -1,0 +1,65 @@
+"""Rings alarms when they are due, ends the leases of sessions that are gone, and takes the pulse: one service, because
+all three are rows that wait for a time. It sleeps until the next alarm it knows of, and looks for alarms that others
+set four times a second (A/Scheduling)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from perdure.core import commands as c
+from perdure.core import pulse
+from perdure.core.model import SECOND
+from perdure.store.base import Store
+
+LOOK = 0.25  #: seconds between looks for alarms that other servers set
+LIMIT = 200  #: rows that one chore changes
+
+Apply = Callable[[Sequence[c.Command]], Awaitable[list[c.Outcome]]]
+
+
+class Alarms:
+    """The service; `note` tells it of alarms set here."""
+
+    name = "alarms"
+
+    def __init__(self, store: Store, apply: Apply, nudge: Callable[[], None]) -> None:
+        self._store = store
+        self._apply = apply
+        self._nudge = nudge
+        self._next: int | None = None
+        self._pulse_at = 0.0
+        self._ending = False
+
+    def note(self, wake_at: int | None) -> None:
+        """An alarm was set; ring it in time if it is the next."""
+        if wake_at is not None and (self._next is None or wake_at < self._next):
+            self._next = wake_at
+            if wake_at - self._store.now() < LOOK * SECOND:
+                self._nudge()
+
+    def end_sessions(self) -> None:
+        """A session is to end."""
+        self._ending = True
+        self._nudge()
+
+    async def run_once(self) -> float:
+        monotonic = asyncio.get_running_loop().time()
+        self._next = await self._store.next_alarm()
+        chores: list[c.Command] = []
+        pulse_due = monotonic - self._pulse_at >= pulse.INTERVAL / SECOND
+        if pulse_due or (self._next is not None and self._next <= self._store.now()):
+            chores.append(c.Ring(limit=LIMIT))
+        if pulse_due or self._ending:
+            chores.append(c.Reap(limit=LIMIT))
+        if chores:
+            self._pulse_at = monotonic if pulse_due else self._pulse_at
+            outcomes = await self._apply(chores)
+            counts = [outcome.count for outcome in outcomes if isinstance(outcome, c.Did)]
+            self._ending = isinstance(chores[-1], c.Reap) and counts[-1] > 0
+            if max(counts) >= LIMIT:
+                return 0.0
+            self._next = await self._store.next_alarm()
+        if self._next is None:
+            return LOOK
+        return max(0.0, min(LOOK, (self._next - self._store.now()) / SECOND))

@@ -1,0 +1,339 @@
+"""One batch, from its commands to its writes; DESIGN section 3 names the phases.
+
+    keys     reserve all keys, before any row is locked; read who holds those that were lost
+    beats    heartbeats, in one fenced statement of their own
+    lock     the rows that commands name, skipping those held elsewhere, which go to the next batch
+    read     what became of rows that were not there
+    claim    for all waiting polls
+    decide   one command after another, with core/; then the alarms; then hand out what was claimed and what became
+    ready flush    deletes, updates, inserts
+
+Nothing is answered here: `answers`, and the tasks in `polls`, are given out by the engine once the commit is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from perdure.core import commands as c
+from perdure.core import decide, pulse
+from perdure.core.errors import IdempotencyConflict, LeaseLost, NotFound, PerdureError
+from perdure.core.ids import Mint
+from perdure.core.model import Key, Task
+from perdure.core.rounds import Rounds
+from perdure.core.states import State, is_closed
+from perdure.engine import sessions
+from perdure.engine.dispatch import Parked, assign, demands
+from perdure.engine.gather import MAX_DEFERRALS, Item
+from perdure.engine.ledger import Ledger
+from perdure.engine.marks import Marks
+from perdure.store.base import Batch as Rows
+from perdure.store.base import KeyName, Place
+
+HOLD_UNKNOWN = 1_000_000  #: microseconds that lease expiry waits while another server has the pulse
+
+
+class Batch:
+    """One batch and its results. `run` may be called once; a batch that was not committed is made anew."""
+
+    def __init__(self, items: Sequence[Item], polls: Sequence[Parked], mint: Mint, rounds: Rounds) -> None:
+        self.items = items
+        self.polls = polls
+        self.answers: list[tuple[Item, c.Outcome]] = []
+        self.deferred: list[Item] = []
+        self.ledger = Ledger()
+        self.heat: set[str] = set()  #: lanes to look at after the commit
+        self.under_full: set[str] = set()
+        self._mint = mint
+        self._rounds = rounds
+        self._now = 0
+        self._claimed: dict[str, list[Task]] = {}
+        self._fresh: list[Parked] = []  #: polls that did not get leases of an earlier answer again
+        self._alone = len(items) == 1 and items[0].deferrals >= MAX_DEFERRALS
+
+    @property
+    def single(self) -> bool:
+        """Whether all this batch sends is one writing statement."""
+        if self.polls or not self.items:
+            return False
+        kind = type(self.items[0].command)
+        if kind is c.Enqueue:
+            drafts = [i.command for i in self.items if isinstance(i.command, c.Enqueue) and i.command.key is None]
+            return len(drafts) == len(self.items) and not self._rounds.unknown({d.draft.lane for d in drafts})
+        return kind is c.Heartbeat and all(type(i.command) is kind for i in self.items)
+
+    async def run(self, rows: Rows, marks: Marks | None, monotonic: float) -> None:
+        """All phases, within the transaction `rows`."""
+        work: dict[type, list[tuple[Item, Any]]] = {}
+        for item in self.items:
+            work.setdefault(type(item.command), []).append((item, item.command))
+        enqueues = await self._keys(rows, work.get(c.Enqueue, []))
+        await self._beats(rows, work.get(c.Heartbeat, []))
+        named = [*work.get(c.Complete, []), *work.get(c.Cancel, []), *work.get(c.Retry, [])]
+        gone = await self._lock(rows, named)
+        await sessions.serve(self, rows, [*work.get(c.OpenSession, []), *work.get(c.CloseSession, [])])
+        await self._claim(rows, marks, monotonic)
+        chores = [*work.get(c.Ring, []), *work.get(c.Reap, []), *work.get(c.Trim, [])]
+        due = await self._read_chores(rows, chores)
+        self._now = rows.now
+        await self._learn(rows, [command.draft.lane for _, command in enqueues])
+        for item, command in named:
+            self._answer(item, self._decide, command, gone.get(_task_of(command)))
+        self._hand_out(self._claimed)
+        for chore, tasks, decision in due:
+            self._chore(chore, tasks, decision)
+        for item, command in enqueues:
+            self._answer(item, self._enqueue, command)
+        self._match()
+        await self.ledger.flush(rows)
+
+    # ------------------------------------------------------------------------------------------------------ phases
+    async def _keys(self, rows: Rows, enqueues: list[tuple[Item, Any]]) -> list[tuple[Item, c.Enqueue]]:
+        """Those of `enqueues` that may go on: un-keyed, or their key is theirs. The others are answered or deferred."""
+        go_on: list[tuple[Item, c.Enqueue]] = []
+        first: dict[KeyName, tuple[Item, c.Enqueue]] = {}
+        repeats: list[tuple[Item, c.Enqueue]] = []
+        for item, command in enqueues:
+            if command.task_id is None:
+                command.task_id = self._mint.task_id(rows.now)
+            if command.key is None:
+                go_on.append((item, command))
+            elif first.setdefault(_key_name(command), (item, command))[0] is not item:
+                repeats.append((item, command))
+        if not first:
+            return go_on
+        reserved = await rows.reserve_keys([_key(command, rows.now) for _, command in first.values()])
+        lost = [name for name in first if name not in reserved]
+        holders = await self._holders(rows, lost, first) if lost else {}
+        for name, (item, command) in first.items():
+            if name in reserved or (name in holders and holders[name] is None):
+                go_on.append((item, command))
+            elif name in holders:
+                self._answer(item, _duplicate, command, holders[name])
+            else:
+                self.deferred.append(item)
+        for item, command in repeats:
+            name = _key_name(command)
+            if first[name][0] in self.deferred:
+                self.deferred.append(item)
+            else:
+                self._answer(item, _duplicate, command, holders.get(name) or _key(first[name][1], rows.now))
+        return go_on
+
+    async def _holders(
+        self, rows: Rows, lost: list[KeyName], first: dict[KeyName, tuple[Item, c.Enqueue]]
+    ) -> dict[KeyName, Key | None]:
+        """Who holds the keys that were lost. None: the key had expired and its task is closed, so it was taken over.
+        Absent: it was freed meanwhile, so the command tries again."""
+        found = await rows.read_keys(lost)
+        expired = {name: key for name, key in found.items() if key.expires_at <= rows.now}
+        holders: dict[KeyName, Key | None] = dict(found)
+        if expired:
+            traces = await rows.trace([key.task_id for key in expired.values()])
+            for name, old in expired.items():
+                task = traces.get(old.task_id)
+                if task is None or is_closed(task.state):
+                    if await rows.replace_key(old, _key(first[name][1], rows.now)):
+                        holders[name] = None
+                    else:
+                        del holders[name]
+        return holders
+
+    async def _beats(self, rows: Rows, beats: list[tuple[Item, Any]]) -> None:
+        distinct: dict[bytes, tuple[Item, c.Heartbeat]] = {}
+        for item, command in beats:
+            if distinct.setdefault(command.lease.task_id, (item, command))[0] is not item:
+                self.deferred.append(item)
+        if not distinct:
+            return
+        if self._alone:
+            await rows.lock(list(distinct), wait=True)
+        alive = await rows.beat([command for _, command in distinct.values()])
+        silent = [task_id for task_id in distinct if task_id not in alive]
+        traces = await rows.trace(silent) if silent else {}
+        for task_id, (item, command) in distinct.items():
+            if task_id in alive:
+                self.answers.append((item, c.Alive(alive[task_id])))
+                continue
+            task = traces.get(task_id)
+            if task is not None and task.state == State.LEASED and task.lease == command.lease and not self._alone:
+                self.deferred.append(item)
+            else:
+                self.answers.append((item, LeaseLost(decide.why_lost(task))))
+
+    async def _lock(self, rows: Rows, named: list[tuple[Item, Any]]) -> dict[bytes, Task]:
+        """Lock the named rows into the ledger; what became of those that are closed. Items whose row is held elsewhere
+        are deferred and removed from `named`."""
+        if not named:
+            return {}
+        ids = list(dict.fromkeys(_task_of(command) for _, command in named))
+        self.ledger.load((await rows.lock(ids, wait=self._alone)).values())
+        missing = [task_id for task_id in ids if task_id not in self.ledger.rows]
+        traces = await rows.trace(missing) if missing else {}
+        held = {task_id for task_id, task in traces.items() if not is_closed(task.state)}
+        if held:
+            self.deferred.extend(item for item, command in named if _task_of(command) in held)
+            named[:] = [pair for pair in named if _task_of(pair[1]) not in held]
+        return traces
+
+    async def _claim(self, rows: Rows, marks: Marks | None, monotonic: float) -> None:
+        fresh: list[Parked] = []
+        for parked in self.polls:
+            request = parked.request
+            if parked.repeated:
+                parked.tasks = await rows.leased_by(request.incarnation, request.capacity, poll=request.poll)
+            if not parked.tasks:
+                fresh.append(parked)
+        self._fresh = fresh
+        wanted = demands(fresh, (lambda lane: marks.after(lane, monotonic)) if marks else (lambda lane: None))
+        if not wanted:
+            return
+        self._claimed = await rows.claim(wanted)
+        for demand in wanted:
+            tasks = self._claimed.setdefault(demand.lane, [])
+            under_full = len(tasks) < demand.limit
+            if under_full:
+                self.under_full.add(demand.lane)
+            if marks:
+                last = Place(tasks[-1].priority, tasks[-1].place or 0, tasks[-1].id) if tasks else None
+                marks.claimed(demand.lane, last, monotonic, under_full=under_full)
+            self.ledger.load(tasks)
+
+    async def _read_chores(
+        self, rows: Rows, chores: list[tuple[Item, Any]]
+    ) -> list[tuple[Item, list[Task], Callable[[Task], Any]]]:
+        """The rows of alarms and of sessions that end, each with what to decide about it."""
+        due: list[tuple[Item, list[Task], Callable[[Task], Any]]] = []
+        for item, command in chores:
+            match command:
+                case c.Ring(limit=limit):
+                    hold = await self._take_pulse(rows)
+                    tasks = await rows.due(limit)
+                    due.append((item, tasks, partial(self._ring, hold_until=hold)))
+                case c.Reap(limit=limit):
+                    tasks = await sessions.reap(rows, limit)
+                    due.append((item, tasks, self._abandon))
+                case c.Trim(closed_before=before, limit=limit):
+                    count = max(await rows.trim_closed(before, limit), await rows.trim_keys(limit))
+                    self.answers.append((item, c.Did(count)))
+            if due:
+                self.ledger.load(due[-1][1])
+        return due
+
+    async def _take_pulse(self, rows: Rows) -> int:
+        """Until when no lease may expire. The pulse is written every few seconds, or at once after a gap."""
+        found = await rows.lock_pulse()
+        if found is None:
+            return rows.now + HOLD_UNKNOWN
+        taken = pulse.take(found, rows.now)
+        if taken.hold_until != found.hold_until or taken.alive_at - found.alive_at >= pulse.INTERVAL:
+            await rows.put_pulse(taken)
+        return taken.hold_until
+
+    async def _learn(self, rows: Rows, lanes: list[str]) -> None:
+        """The highest stored round of lanes that this server sees for the first time."""
+        unknown = self._rounds.unknown({*lanes, *(task.lane for task in self.ledger.rows.values())})
+        if unknown:
+            highest = await rows.highest_places(unknown)
+            for lane in unknown:
+                self._rounds.learn(lane, highest.get(lane, 0))
+
+    # --------------------------------------------------------------------------------------------------- decisions
+    def _answer(self, item: Item, decision: Callable[..., c.Outcome], *arguments: object) -> None:
+        """A rejected command gets its typed error and touches nothing."""
+        try:
+            outcome = decision(*arguments)
+        except PerdureError as error:
+            outcome = error
+        self.answers.append((item, outcome))
+
+    def _decide(self, command: c.Complete | c.Cancel | c.Retry, gone: Task | None) -> c.Outcome:
+        task = self.ledger.rows.get(_task_of(command)) or gone
+        if isinstance(command, c.Complete):
+            if task is None:
+                raise LeaseLost(decide.why_lost(None))
+            effects, state = decide.complete(task, command, self._now, self._mint, self._rounds)
+            self.ledger.apply(effects)
+            return c.Changed(task.id, state)
+        if task is None or task.namespace != command.namespace:
+            raise NotFound("there is no such task", field="task_id")
+        if isinstance(command, c.Cancel):
+            self.ledger.apply(decide.cancel(task, command, self._now))
+        else:
+            self.ledger.apply(decide.retry(task, self._now, self._rounds))
+        after = self.ledger.rows.get(task.id, task)
+        return c.Changed(task.id, after.state, after.cancel_requested_at is not None)
+
+    def _enqueue(self, command: c.Enqueue) -> c.Outcome:
+        inserted = decide.enqueue(command, self._now, self._rounds)
+        self.ledger.apply([inserted])
+        return c.Enqueued(inserted.task.id, False)
+
+    def _ring(self, task: Task, *, hold_until: int) -> None:
+        self.ledger.apply(decide.ring(task, self._now, self._mint, self._rounds, hold_until))
+
+    def _abandon(self, task: Task) -> None:
+        reason = "its process or its connection ended"
+        self.ledger.apply(decide.abandon(task, reason, self._now, self._mint, self._rounds))
+
+    def _chore(self, item: Item, tasks: list[Task], decision: Callable[[Task], Any]) -> None:
+        for task in tasks:
+            current = self.ledger.rows[task.id]
+            if current is task:  # not decided upon by another command of this batch
+                decision(current)
+        self.answers.append((item, c.Did(len(tasks))))
+
+    def _hand_out(self, ready: dict[str, list[Task]]) -> None:
+        """Lease ready tasks to the polls, in queue order."""
+        still = {
+            lane: [
+                t for t in tasks if (now := self.ledger.rows[t.id]).place is not None and now.state == State.ENQUEUED
+            ]
+            for lane, tasks in ready.items()
+        }
+        for parked, task in assign(self._fresh, still):
+            request = parked.request
+            self._rounds.serve(task.lane, task.place or 0)
+            lease = decide.claim(task, request.incarnation, request.worker, request.poll, self._now, self._mint)
+            self.ledger.apply([lease])
+            parked.tasks.append(lease.task)
+
+    def _match(self) -> None:
+        """What the claim left open is matched with tasks that became ready in this batch. Never past older ones: only
+        in lanes that the claim found exhausted and where nothing older became ready."""
+        new, older = self.ledger.became_ready()
+        self.heat.update(older)
+        if not self._fresh:
+            self.heat.update(task.lane for task in new)
+            return
+        ready: dict[str, list[Task]] = {}
+        for task in sorted(new, key=lambda t: (t.priority, t.place or 0, t.id)):
+            if task.lane in self.under_full and task.lane not in older:
+                ready.setdefault(task.lane, []).append(task)
+            else:
+                self.heat.add(task.lane)
+        self._hand_out(ready)
+
+
+def _task_of(command: c.Complete | c.Cancel | c.Retry) -> bytes:
+    return command.lease.task_id if isinstance(command, c.Complete) else command.task_id
+
+
+def _key_name(command: c.Enqueue) -> KeyName:
+    return (command.draft.namespace, command.draft.app, command.key_kind, command.key or "")
+
+
+def _key(command: c.Enqueue, now: int) -> Key:
+    assert command.task_id is not None
+    return Key(*_key_name(command), command.task_id, command.digest, now + command.key_life)
+
+
+def _duplicate(command: c.Enqueue, holder: Key) -> c.Outcome:
+    """The answer to an enqueue whose key is taken; its own earlier try is no duplicate."""
+    if holder.digest != command.digest:
+        raise IdempotencyConflict(
+            f"idempotency key {command.key!r} was used with another body", field="idempotency_key"
+        )
+    return c.Enqueued(holder.task_id, holder.task_id != command.task_id)

@@ -1,0 +1,245 @@
+"""The engine of one server: gathers commands, runs them in batches, and answers after the commit.
+
+Servers are all alike and own nothing: the database is the point of serialization. SQLite has one batch in flight,
+PostgreSQL two. While a batch commits the next one gathers, so batching costs nothing when idle and shares statements,
+round trips and the disk sync under load.
+
+What a failure does: a value that the database refuses (or a bug) bisects the batch until the one command that is at
+fault is alone and gets the error; anything else (connection, deadlock, full disk) parks the batch and tries it again
+with back-off, with the same ids; a commit of unknown outcome is looked up before anything is answered or repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Iterable, Sequence
+
+from perdure.core import commands as c
+from perdure.core.errors import Internal, InvalidArgument, Unavailable
+from perdure.core.ids import Mint
+from perdure.core.model import Task
+from perdure.core.rounds import Rounds
+from perdure.engine.alarms import Alarms
+from perdure.engine.batch import Batch
+from perdure.engine.dispatch import Dispatch, Parked, PollRequest
+from perdure.engine.gather import Gatherer, Item
+from perdure.engine.hints import Hints
+from perdure.engine.marks import Marks
+from perdure.engine.retention import Retention
+from perdure.engine.service import Loop
+from perdure.engine.watches import Watches
+from perdure.store.base import CommitUnknown, DataFault, Store, StoreFault
+
+log = logging.getLogger("perdure.engine")
+
+RETENTION_SECONDS = 30 * 86_400.0  #: how long closed tasks are kept by default (PERS-13)
+_LONGEST_PAUSE = 2.0  #: seconds between tries while the database is away
+
+
+class Engine:
+    """The one door to the rows of a store. Start it once; `apply`, `poll` and `watch` from the same event loop."""
+
+    def __init__(self, store: Store, *, mint: Mint | None = None, retention: float = RETENTION_SECONDS) -> None:
+        self.store = store
+        self.mint = mint or Mint()
+        self.watches = Watches(store)
+        self.dispatch = Dispatch(self._wake)
+        self._rounds = Rounds()
+        self._marks = Marks() if store.dead_entries else None
+        self._gatherer = Gatherer()
+        self._work = asyncio.Event()
+        self._runners: list[asyncio.Task[None]] = []
+        self._strays: set[asyncio.Task[object]] = set()
+        self._stopping = False
+        self._alarms = Alarms(store, self.apply, lambda: self._loops[0].nudge())
+        self._hints = Hints(store, self._heard_ready, self._heard_closed)
+        services = (self._alarms, Retention(self.apply, self.now, retention), self._hints)
+        self._loops = [Loop(service) for service in services]
+
+    def now(self) -> int:
+        """The store's clock in microseconds, as far as known without asking."""
+        return self.store.now()
+
+    async def start(self) -> None:
+        """Open nothing, run everything: the store must be open."""
+        for number in range(self.store.batches_in_flight):
+            self._runners.append(asyncio.create_task(self._run(), name=f"perdure-batches-{number}"))
+        self._runners.append(asyncio.create_task(self._notice(), name="perdure-notice"))
+        for loop in self._loops:
+            loop.start()
+
+    async def stop(self) -> None:
+        """Answer parked polls with nothing, finish the batches in flight, refuse the rest with Unavailable."""
+        self._stopping = True
+        self.dispatch.close()
+        for loop in self._loops:
+            await loop.stop()
+        self._wake()
+        notice = self._runners.pop() if self._runners else None
+        if notice is not None:
+            notice.cancel()
+        await asyncio.gather(*self._runners, *([notice] if notice else []), return_exceptions=True)
+        self._runners.clear()
+        self._gatherer.fail(Unavailable("the server is stopping", retry_after=1.0))
+
+    async def apply(self, commands: Sequence[c.Command]) -> list[c.Outcome]:
+        """One outcome a command, in order, each committed; a rejected command's error is its outcome. Raises
+        Unavailable when the server stops or too much waits."""
+        if self._stopping:
+            raise Unavailable("the server is stopping", retry_after=1.0)
+        if not commands:
+            return []
+        future: asyncio.Future[list[c.Outcome]] = asyncio.get_running_loop().create_future()
+        self._gatherer.put(commands, future)
+        self._work.set()
+        return await future
+
+    async def poll(self, request: PollRequest) -> list[Task]:
+        """Leased tasks, or none after `request.wait` seconds."""
+        if self._stopping:
+            raise Unavailable("the server is stopping", retry_after=1.0)
+        return await self.dispatch.poll(request)
+
+    async def watch(self, task_id: bytes, wait: float) -> Task | None:
+        """The task once it has closed, or as it is after `wait` seconds; None when there is none."""
+        return await self.watches.watch(task_id, wait)
+
+    # ------------------------------------------------------------------------------------------------------ batches
+    def _wake(self) -> None:
+        self._work.set()
+
+    async def _run(self) -> None:
+        """One of the runners: takes what has gathered, as long as the engine runs."""
+        while True:
+            if not self._gatherer and not self.dispatch:
+                if self._stopping:
+                    return
+                self._work.clear()
+                await self._work.wait()
+                continue
+            items = self._gatherer.take()
+            polls = self.dispatch.take(_lanes_touched(items))
+            if items or polls:
+                await self._until_done(items, polls)
+            await asyncio.sleep(0)  # what has arrived meanwhile joins the next batch
+
+    async def _until_done(self, items: list[Item], polls: list[Parked]) -> None:
+        """Run a batch until its outcome is known, and answer it."""
+        tries = 0
+        while True:
+            batch = Batch(items, polls, self.mint, self._rounds)
+            try:
+                await self._transact(batch)
+            except DataFault as fault:
+                return await self._bisect(items, polls, InvalidArgument(f"the database refused a value: {fault}"))
+            except StoreFault as fault:
+                if self._stopping:
+                    return self._refuse(items, polls)
+                tries += 1
+                pause = min(0.05 * 2**tries, _LONGEST_PAUSE) * (0.5 + random.random() / 2)
+                log.warning("a batch of %d waits %.2f s for the database: %s", len(items), pause, fault)
+                for parked in polls:
+                    parked.tasks.clear()
+                await asyncio.sleep(pause)
+            except Exception as bug:  # a bug must cost its command, not the server
+                log.exception("a batch of %d commands failed", len(items))
+                return await self._bisect(items, polls, Internal(f"{type(bug).__name__}: {bug}"))
+            else:
+                return self._settle(batch)
+
+    async def _transact(self, batch: Batch) -> None:
+        """The transaction of a batch, committed or not at all."""
+        try:
+            async with self.store.batch(single=batch.single) as rows:
+                await batch.run(rows, self._marks, asyncio.get_running_loop().time())
+        except CommitUnknown as unknown:
+            if not await self._committed(unknown):
+                raise StoreFault(f"the commit did not happen: {unknown}") from unknown
+
+    async def _committed(self, unknown: CommitUnknown) -> bool:
+        pause = 0.05
+        while True:
+            try:
+                return await self.store.committed(unknown)
+            except StoreFault as fault:
+                log.warning("the outcome of a commit is not known yet: %s", fault)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _bisect(self, items: list[Item], polls: list[Parked], error: InvalidArgument | Internal) -> None:
+        """Some command of these is at fault: halve them until it is alone."""
+        for parked in polls:
+            parked.tasks.clear()
+        self.dispatch.park_again(polls, set())
+        if len(items) <= 1:
+            for item in items:
+                item.answer(error)
+            return
+        middle = len(items) // 2
+        await self._until_done(items[:middle], [])
+        await self._until_done(items[middle:], [])
+
+    def _refuse(self, items: list[Item], polls: list[Parked]) -> None:
+        self.dispatch.park_again(polls, set())
+        self.dispatch.close()
+        for item in items:
+            item.answer(Unavailable("the server is stopping", retry_after=1.0))
+
+    def _settle(self, batch: Batch) -> None:
+        """The batch is committed: answer, hand over, wake whom it concerns."""
+        for item, outcome in batch.answers:
+            item.answer(outcome)
+        for item in batch.deferred:
+            item.deferrals += 1
+        self._gatherer.put_back(batch.deferred)
+        hungry: list[Parked] = []
+        for parked in batch.polls:
+            parked.repeated = False
+            if not parked.tasks:
+                hungry.append(parked)
+            elif not parked.future.done():
+                self.dispatch.served(parked.request.lanes)
+                parked.future.set_result(parked.tasks)
+            else:
+                self._take_back(parked.tasks)
+        self.dispatch.park_again(hungry, batch.under_full)
+        self.dispatch.heat(batch.heat)
+        closed = [task.id for task in batch.ledger.closed]
+        self.watches.notify(closed)
+        self._hints.tell(batch.heat, closed)
+        self._alarms.note(batch.ledger.next_alarm())
+        if any(isinstance(item.command, c.CloseSession) for item in batch.items):
+            self._alarms.end_sessions()
+
+    def _take_back(self, tasks: Iterable[Task]) -> None:
+        """The worker went away while these were leased to it: back to the queue, not after the lease's time."""
+        released = [c.Complete(lease=task.lease, outcome="released") for task in tasks]
+        stray: asyncio.Task[object] = asyncio.create_task(self.apply(released))
+        self._strays.add(stray)
+        stray.add_done_callback(self._strays.discard)
+
+    # -------------------------------------------------------------------------------------------------------- hints
+    async def _notice(self) -> None:
+        """Other processes on the same SQLite file give no hints: look whether the file changed while somebody waits."""
+        while True:
+            await asyncio.sleep(0.05)
+            if (self.dispatch.waiting or self.watches) and await self.store.changed():
+                self.dispatch.heat_all()
+                self.watches.notify_all()
+
+    def _heard_ready(self, lanes: Iterable[str]) -> None:
+        self.dispatch.heat(lanes)
+
+    def _heard_closed(self, task_ids: Iterable[bytes] | None) -> None:
+        if task_ids is None:
+            self.watches.notify_all()
+            self.dispatch.heat_all()
+        else:
+            self.watches.notify(task_ids)
+
+
+def _lanes_touched(items: Sequence[Item]) -> set[str]:
+    """Lanes in which these commands make tasks ready."""
+    return {item.command.draft.lane for item in items if isinstance(item.command, c.Enqueue) and not item.command.delay}

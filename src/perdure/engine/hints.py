@@ -1,0 +1,94 @@
+"""What servers tell each other after a commit: lanes where something became ready, and tasks that closed.
+
+Hints are never data: they may be lost, late or doubled, and every listener repeats its look by itself. They go out on a
+connection of their own, at most one each 10 ms, and only while another server was heard of in the last five seconds;
+each server says that it is there once a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from perdure.store.base import Store, StoreFault
+
+log = logging.getLogger("perdure.engine")
+
+SPACING = 0.01  #: seconds between two hints
+PRESENCE = 1.0  #: seconds between two signs that this server is there
+HEARD = 5.0  #: seconds that a server counts as there after its last sign
+MAX_IDS = 200  #: closed ids in one hint; beyond that the listeners look at all they watch
+
+
+class Hint(msgspec.Struct, array_like=True):
+    sender: bytes
+    lanes: list[str] = []
+    closed: list[bytes] = []
+    everything: bool = False
+
+
+class Hints:
+    """Sends and hears hints. `ready` and `closed` are called with what another server did."""
+
+    name = "hints"
+
+    def __init__(
+        self, store: Store, ready: Callable[[Iterable[str]], None], closed: Callable[[Iterable[bytes] | None], None]
+    ) -> None:
+        self._store = store
+        self._ready = ready
+        self._closed = closed
+        self._sender = os.urandom(8)
+        self._others_until = 0.0
+        self._lanes: set[str] = set()
+        self._ids: set[bytes] = set()
+        self._sending: asyncio.Task[None] | None = None
+        self._listening = False
+
+    async def run_once(self) -> float:
+        """Say that this server is there, and listen."""
+        if not self._listening:
+            await self._store.listen(self._heard)
+            self._listening = True
+        await self._store.announce(msgspec.msgpack.encode(Hint(self._sender)))
+        return PRESENCE
+
+    def tell(self, lanes: Iterable[str], closed: Iterable[bytes]) -> None:
+        """Something was committed here."""
+        if asyncio.get_running_loop().time() > self._others_until:
+            return
+        self._lanes.update(lanes)
+        self._ids.update(closed)
+        if (self._lanes or self._ids) and self._sending is None:
+            self._sending = asyncio.create_task(self._send())
+
+    async def _send(self) -> None:
+        await asyncio.sleep(SPACING)
+        self._sending = None
+        lanes, ids = list(self._lanes), list(self._ids)
+        self._lanes, self._ids = set(), set()
+        everything = len(ids) > MAX_IDS or len(lanes) > MAX_IDS
+        hint = Hint(self._sender, everything=True) if everything else Hint(self._sender, lanes, ids)
+        data = msgspec.msgpack.encode(hint)
+        if len(data) > 5_000:
+            data = msgspec.msgpack.encode(Hint(self._sender, everything=True))
+        try:
+            await self._store.announce(data)
+        except StoreFault as fault:
+            log.info("a hint was lost: %s", fault)
+
+    def _heard(self, data: bytes) -> None:
+        hint = msgspec.msgpack.decode(data, type=Hint)
+        if hint.sender == self._sender:
+            return
+        self._others_until = asyncio.get_running_loop().time() + HEARD
+        if hint.everything:
+            self._closed(None)
+        elif hint.closed:
+            self._closed(hint.closed)
+        if hint.everything or hint.lanes:
+            self._ready(hint.lanes)

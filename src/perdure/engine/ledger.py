@@ -1,0 +1,97 @@
+"""The rows of one batch and what is to be written about them.
+
+Decisions are applied here first, in order, so a row that two commands name is decided upon twice and written once: by
+the narrowest statement that covers all that happened to it. Deletes go first, then updates, then inserts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+
+from perdure.core.effects import Change, Close, Effect, Insert, Lease, Record
+from perdure.core.model import Attempt, Task
+from perdure.core.states import State
+from perdure.store.base import Batch
+
+
+class _Write(IntEnum):
+    LEASE = 1
+    CHANGE = 2
+    CLOSE = 3
+    INSERT = 4
+
+
+class Ledger:
+    """Rows by id, with the pending writes of this batch already visible in them."""
+
+    def __init__(self) -> None:
+        self.rows: dict[bytes, Task] = {}
+        self._writes: dict[bytes, _Write] = {}
+        self._attempts: list[Attempt] = []
+
+    def load(self, tasks: Iterable[Task]) -> None:
+        """Rows as the database has them; a row that is known already keeps its pending value."""
+        for task in tasks:
+            self.rows.setdefault(task.id, task)
+
+    def apply(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Record(attempt):
+                    self._attempts.append(attempt)
+                case Insert(task):
+                    self._put(task, _Write.INSERT)
+                case Lease(task):
+                    self._put(task, _Write.LEASE)
+                case Change(task):
+                    self._put(task, _Write.CHANGE)
+                case Close(task):
+                    self._put(task, _Write.CLOSE)
+
+    def _put(self, task: Task, write: _Write) -> None:
+        before = self._writes.get(task.id)
+        if before is _Write.INSERT and write is _Write.CLOSE:
+            raise AssertionError("a task cannot be made and closed in one batch")
+        self._writes[task.id] = write if before is None else max(before, write)
+        self.rows[task.id] = task
+
+    def _written(self, write: _Write) -> list[Task]:
+        return [self.rows[task_id] for task_id, kind in self._writes.items() if kind is write]
+
+    @property
+    def closed(self) -> list[Task]:
+        """Tasks that this batch closes."""
+        return self._written(_Write.CLOSE)
+
+    def became_ready(self) -> tuple[list[Task], set[str]]:
+        """New tasks that are ready, whole; and the lanes in which older tasks became ready."""
+        new: list[Task] = []
+        lanes: set[str] = set()
+        for task_id, write in self._writes.items():
+            task = self.rows[task_id]
+            if task.place is not None and task.state == State.ENQUEUED:
+                if write is _Write.INSERT:
+                    new.append(task)
+                elif write is _Write.CHANGE:
+                    lanes.add(task.lane)
+        return new, lanes
+
+    def next_alarm(self) -> int | None:
+        """The earliest alarm that this batch sets."""
+        rows = self.rows
+        return min((wake for i in self._writes if (wake := rows[i].wake_at) is not None), default=None)
+
+    async def flush(self, batch: Batch) -> None:
+        """Write everything: a fixed number of statements, whatever the number of rows."""
+        for write, verb in (
+            (_Write.CLOSE, batch.close),
+            (_Write.LEASE, batch.lease),
+            (_Write.CHANGE, batch.change),
+            (_Write.INSERT, batch.insert),
+        ):
+            tasks = self._written(write)
+            if tasks:
+                await verb(tasks)
+        if self._attempts:
+            await batch.record(self._attempts)

@@ -1,0 +1,1 @@
+"""What applications import: tasks, their context, and the client that enqueues them and waits for their results."""

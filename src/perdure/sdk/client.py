@@ -1,0 +1,230 @@
+"""The client of applications: enqueue, look, wait, cancel, retry; for asyncio. `Perdure` in app.py is its blocking face.
+
+Every enqueue carries an idempotency key. Where the caller gives none, one is minted and kept while the call is repeated
+over outages, so a lost answer never makes a second task (IDEM-05). Concurrent `enqueue` calls share requests; each still
+returns only after its own task is committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, TypedDict, Unpack
+
+from perdure.core.durations import Duration
+from perdure.core.errors import PerdureError, ResourceExhausted, Unavailable, from_problem
+from perdure.core.limits import MAX_BATCH
+from perdure.core.messages import (
+    Cancel,
+    CancelReply,
+    Enqueue,
+    Enqueued,
+    Find,
+    Get,
+    NewTask,
+    Retry,
+    TaskPage,
+    TaskView,
+    TimeoutOptions,
+)
+from perdure.core.model import RetryPolicy
+from perdure.client.base import Service
+from perdure.sdk.batch import Batcher
+from perdure.sdk.converter import to_payloads
+from perdure.sdk.handle import OUTAGE_SECONDS, AsyncJob
+from perdure.sdk.task import Task
+
+COALESCED = 500
+"""Most `enqueue` calls that share a request: more makes an answer later, not cheaper."""
+_REQUEST_BYTES = 4 * 1024 * 1024
+_BULK_REQUESTS = 2
+_RETRY_SECONDS = (0.05, 2.0)
+
+
+class TaskOptions(TypedDict, total=False):
+    """What a call may say about a task; it overrules what `@task` says, option by option.
+
+    Times are seconds or text such as "90s"; `delay` and `run_at` exclude each other. Tasks that share a `fairness_key` in
+    a queue share one turn. `retry` and `timeouts` replace the task's own as a whole.
+    """
+
+    delay: Duration | None
+    run_at: datetime | None
+    queue: str | None
+    priority: int | None
+    fairness_key: str
+    retry: RetryPolicy | None
+    timeouts: TimeoutOptions | None
+    headers: dict[str, str] | None
+
+
+class AsyncClient:
+    """A client for one namespace, over any Service. Its calls raise the errors of core/errors.py."""
+
+    def __init__(self, service: Service | None = None, *, coalesce: bool = True, identity: str = "") -> None:
+        self._service = service
+        self._coalesce = coalesce
+        self._identity = identity
+        self._batcher = Batcher(self._send_gathered, _waiting_size, most=COALESCED, most_bytes=_REQUEST_BYTES)
+
+    async def service(self) -> Service:
+        """What this client talks to."""
+        assert self._service is not None
+        return self._service
+
+    async def enqueue(
+        self,
+        task: Task[..., Any] | str,
+        payload: object = None,
+        *,
+        idempotency_key: str | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> AsyncJob:
+        """A job that is committed. A repeated `idempotency_key` within 24 hours returns the first job.
+
+        `task` is a @task, or a name when the function lives elsewhere. An outage of up to 30 s is waited out. Raises
+        InvalidArgument, IdempotencyConflict (same key, other body), Unavailable.
+        """
+        new = self._new_task(task, payload, idempotency_key, options)
+        if self._coalesce:
+            answer: asyncio.Future[Enqueued] = asyncio.get_running_loop().create_future()
+            self._batcher.add((new, answer))
+            return self._job(await answer)
+        return self._job((await self._send([new]))[0])
+
+    async def enqueue_many(
+        self, task: Task[..., Any] | str, payloads: Iterable[object], **options: Unpack[TaskOptions]
+    ) -> list[AsyncJob]:
+        """A job for each payload, in order, in requests of up to 1,000, two at a time; returns when all are committed.
+
+        When a task is refused, its error is raised after all requests were answered: the others are enqueued.
+        """
+        news = [self._new_task(task, payload, None, options) for payload in payloads]
+        slots = asyncio.Semaphore(_BULK_REQUESTS)
+
+        async def send(chunk: list[NewTask]) -> list[Enqueued]:
+            async with slots:
+                return await self._send(chunk)
+
+        answers = await asyncio.gather(*map(send, _chunks(news)), return_exceptions=True)
+        jobs: list[AsyncJob] = []
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+            jobs.extend(map(self._job, answer))
+        return jobs
+
+    def job(self, id: str) -> AsyncJob:
+        """The handle of a task whose id is known; asks nobody."""
+        return AsyncJob(self, id)
+
+    async def get(self, id: str) -> TaskView:
+        """A task as it is now. Raises NotFound."""
+        return await (await self.service()).get(Get(id))
+
+    async def find(
+        self,
+        *,
+        state: str | None = None,
+        queue: str | None = None,
+        type: str | None = None,
+        since: datetime | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> TaskPage:
+        """Tasks that pass all filters, newest first, without payloads; `next` of a page is the `cursor` of the next."""
+        return await (await self.service()).find(Find(state, queue, type, since, limit, cursor))
+
+    async def cancel(self, id: str, reason: str = "") -> CancelReply:
+        """Cancel a task: at once while it waits, cooperatively while it runs."""
+        return await (await self.service()).cancel(Cancel(id, reason))
+
+    async def retry(self, id: str) -> AsyncJob:
+        """Run a task again: a waiting one now, a closed one as a new task. IllegalMove when there is nothing to retry."""
+        reply = await (await self.service()).retry(Retry(id))
+        return AsyncJob(self, reply.task_id)
+
+    def _new_task(self, task: Task[..., Any] | str, payload: object, key: str | None, options: TaskOptions) -> NewTask:
+        if unknown := options.keys() - TaskOptions.__annotations__.keys():
+            raise TypeError(f"enqueue has no option {', '.join(sorted(unknown))}")
+        get = options.get
+        own = task if isinstance(task, Task) else None
+        return NewTask(
+            own.name if own is not None else str(task),
+            to_payloads(payload, "payload"),
+            get("queue") or (own.queue if own is not None else "default"),
+            idempotency_key=key if key is not None else mint_key(),
+            minted=key is None,
+            delay=get("delay"),
+            run_at=get("run_at"),
+            priority=get("priority") or (own.priority if own is not None else 3),
+            fairness_key=get("fairness_key", ""),
+            retry=get("retry") or (own.retry if own is not None else None),
+            timeouts=get("timeouts") or (own.timeouts if own is not None else None),
+            headers=get("headers") or {},
+        )
+
+    def _job(self, answer: Enqueued) -> AsyncJob:
+        if answer.error is not None:
+            raise from_problem(answer.error)
+        return AsyncJob(self, answer.task_id, duplicate=answer.duplicate)
+
+    async def _send(self, news: list[NewTask]) -> list[Enqueued]:
+        """One request, repeated over outages; every task has a key, so repeating it is safe."""
+        body = Enqueue(news, self._identity)
+        end = time.monotonic() + OUTAGE_SECONDS
+        pause, longest = _RETRY_SECONDS
+        while True:
+            try:
+                return (await (await self.service()).enqueue(body)).tasks
+            except (Unavailable, ResourceExhausted) as error:
+                wait = error.retry_after or pause
+                if time.monotonic() + wait > end:
+                    raise
+            await asyncio.sleep(wait)
+            pause = min(pause * 2, longest)
+
+    async def _send_gathered(self, waiting: list[_Waiting]) -> None:
+        try:
+            answers = await self._send([new for new, _ in waiting])
+        except PerdureError as error:
+            for _, answer in waiting:
+                if not answer.done():
+                    answer.set_exception(error)
+            return
+        for (_, answer), enqueued in zip(waiting, answers, strict=True):
+            if not answer.done():
+                answer.set_result(enqueued)
+
+
+_Waiting = tuple[NewTask, asyncio.Future[Enqueued]]
+
+
+def mint_key() -> str:
+    """A new idempotency key. It starts with the time, so that keys of one hour lie together in the database's index."""
+    return f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
+
+
+def _size(new: NewTask) -> int:
+    return 300 + (len(new.payload[0].data) if new.payload else 0)
+
+
+def _waiting_size(waiting: _Waiting) -> int:
+    return _size(waiting[0])
+
+
+def _chunks(news: list[NewTask]) -> list[list[NewTask]]:
+    """Requests within the limits of a request."""
+    chunks: list[list[NewTask]] = []
+    room = 0
+    for new in news:
+        size = _size(new)
+        room -= size
+        if room < 0 or len(chunks[-1]) == MAX_BATCH:
+            chunks.append([])
+            room = _REQUEST_BYTES - size
+        chunks[-1].append(new)
+    return chunks

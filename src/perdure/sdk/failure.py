@@ -1,0 +1,73 @@
+"""Exceptions to failures: what a handler raised, in a form that every reader can show and none has to load.
+
+Whatever the exception is (huge, cyclic, with a `str` that raises, of a class that nobody else can import), the failure
+names its class, a message and a traceback, each cut to a bound (field case B134).
+"""
+
+from __future__ import annotations
+
+import traceback
+from types import TracebackType
+
+from perdure.core.errors import FatalError
+from perdure.core.model import Failure
+
+MAX_MESSAGE = 8 * 1024
+MAX_CAUSE_MESSAGE = 1024
+MAX_STACK = 32 * 1024  #: bytes, over an exception and all its causes
+MAX_CAUSES = 10
+_MAX_TYPE = 255
+
+
+def to_failure(error: BaseException, *, code: str = "", skip: int = 0) -> Failure:
+    """The failure of an attempt that ended with `error`. `code` defaults to "fatal" for FatalError, else "handler_error";
+    `skip` is the number of outermost frames that are not the application's."""
+    frames = error.__traceback__
+    for _ in range(skip):
+        frames = frames.tb_next if frames is not None else None
+    fatal = isinstance(error, FatalError)
+    stack = _stack(frames, MAX_STACK)
+    return Failure(
+        message=_message(error, MAX_MESSAGE),
+        code=code or ("fatal" if fatal else "handler_error"),
+        type=type(error).__name__[:_MAX_TYPE],
+        stack=stack,
+        retryable=not fatal,
+        cause=_cause(error, {id(error)}, MAX_STACK - len(stack)),
+    )
+
+
+def _cause(error: BaseException, seen: set[int], room: int) -> Failure | None:
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if cause is None or id(cause) in seen or len(seen) > MAX_CAUSES:
+        return None
+    seen.add(id(cause))
+    stack = _stack(cause.__traceback__, room)
+    return Failure(
+        message=_message(cause, MAX_CAUSE_MESSAGE),
+        type=type(cause).__name__[:_MAX_TYPE],
+        stack=stack,
+        cause=_cause(cause, seen, room - len(stack)),
+    )
+
+
+def _message(error: BaseException, most: int) -> str:
+    try:
+        text = str(error)
+    except Exception as fault:  # noqa: BLE001 - the application's own code, and it may raise anything
+        text = f"<str() raised {type(fault).__name__}>"
+    return _cut(text, most)
+
+
+def _stack(frames: TracebackType | None, most: int) -> str:
+    """The innermost frames that fit."""
+    text = "".join(traceback.format_tb(frames)) if most > 0 else ""
+    data = text.encode("utf-8", "backslashreplace")
+    return data[-most:].decode("utf-8", "ignore") if len(data) > most else data.decode()
+
+
+def _cut(text: str, most: int) -> str:
+    data = text[: most + 1].encode("utf-8", "backslashreplace")
+    if len(data) <= most:
+        return data.decode()
+    return data[: most - 4].decode("utf-8", "ignore") + " ..."

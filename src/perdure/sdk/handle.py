@@ -1,0 +1,124 @@
+"""A job in the hand of its owner: wait for its result, look at it, cancel it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from perdure.core.durations import Duration, seconds
+from perdure.core.errors import TaskCanceled, TaskExpired, TaskFailed, Unavailable, WaitTimeout
+from perdure.core.limits import MAX_WAIT_SECONDS
+from perdure.core.messages import Cancel, CancelReply, Get, TaskView
+from perdure.core.model import Failure
+from perdure.sdk.converter import from_payloads
+
+if TYPE_CHECKING:
+    from perdure.sdk.client import AsyncClient
+
+OUTAGE_SECONDS = 30.0
+"""How long a server may be away before waiting for it raises Unavailable."""
+_LONGEST_WAIT = 1e12
+_RETRY_SECONDS = 0.2
+T = TypeVar("T")
+
+
+class AsyncJob:
+    """A handle to one task; made by a client, or by `client.job(id)` for an id that was kept."""
+
+    __slots__ = ("_client", "duplicate", "id")
+
+    def __init__(self, client: AsyncClient, id: str, *, duplicate: bool = False) -> None:
+        self._client = client
+        self.id = id
+        self.duplicate = duplicate  #: an earlier enqueue with the same key had made it
+
+    def __repr__(self) -> str:
+        return f"<job {self.id}>"
+
+    async def result(self, timeout: Duration | None = None) -> Any:
+        """What the task returned. None waits as long as it takes, 0 looks once.
+
+        Raises TaskFailed (with `failure`), TaskCanceled or TaskExpired as it closed; WaitTimeout while it is still open,
+        and the wait may be repeated; NotFound; Unavailable when no server answered for 30 s, or for all of `timeout`.
+        """
+        limit = None if timeout is None else seconds(timeout, "timeout", most=_LONGEST_WAIT)
+        view = await self._closed(limit)
+        match view.state:
+            case "SUCCEEDED":
+                return from_payloads(view.result or (), "result")
+            case "CANCELED":
+                raise TaskCanceled(view.cancel_reason or "")
+            case "EXPIRED":
+                raise TaskExpired()
+            case _:
+                raise TaskFailed(view.failure or Failure(message=f"the task is {view.state}"))
+
+    async def status(self) -> TaskView:
+        """The task as it is now, with its attempts."""
+        return await self._client.get(self.id)
+
+    async def cancel(self, reason: str = "") -> CancelReply:
+        """Cancel it: at once while it waits, cooperatively while it runs. Harmless when repeated or too late."""
+        service = await self._client.service()
+        return await service.cancel(Cancel(self.id, reason))
+
+    async def _closed(self, limit: float | None) -> TaskView:
+        """The view of the closed task. A server that is away for a moment is waited for like the task itself."""
+        heard = time.monotonic()
+        end = math.inf if limit is None else heard + limit
+        while True:
+            wait = min(max(0.0, end - time.monotonic()), MAX_WAIT_SECONDS)
+            try:
+                service = await self._client.service()
+                view = await service.get(Get(self.id, wait=wait))
+            except Unavailable as error:
+                now = time.monotonic()
+                if now >= min(end, heard + OUTAGE_SECONDS):
+                    raise
+                await asyncio.sleep(min(error.retry_after or _RETRY_SECONDS, end - now))
+                continue
+            if view.closed_at is not None:
+                return view
+            heard = time.monotonic()
+            if heard >= end:
+                raise WaitTimeout(f"the task is still {view.state}")
+
+
+class Runner(Protocol):
+    """Runs a coroutine of a client elsewhere and waits for it."""
+
+    def __call__(self, work: Coroutine[Any, Any, T], /) -> T: ...
+
+
+class Job:
+    """AsyncJob for code without an event loop: every call blocks."""
+
+    __slots__ = ("_job", "_run")
+
+    def __init__(self, job: AsyncJob, run: Runner) -> None:
+        self._job = job
+        self._run = run
+
+    def __repr__(self) -> str:
+        return repr(self._job)
+
+    @property
+    def id(self) -> str:
+        return self._job.id
+
+    @property
+    def duplicate(self) -> bool:
+        return self._job.duplicate
+
+    def result(self, timeout: Duration | None = None) -> Any:
+        """See AsyncJob.result."""
+        return self._run(self._job.result(timeout))
+
+    def status(self) -> TaskView:
+        return self._run(self._job.status())
+
+    def cancel(self, reason: str = "") -> CancelReply:
+        return self._run(self._job.cancel(reason))

@@ -1,0 +1,155 @@
+"""`@task`: a function becomes a durable one, known by its name.
+
+A server stores only the name, so the name is what must stay stable. It defaults to the function's own `__name__`, without
+the module: moving the function to another file strands nothing. Two functions of one name are an error at once.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+from perdure.core.durations import Duration, seconds
+from perdure.core.errors import InvalidArgument
+from perdure.core.limits import MAX_PRIORITY
+from perdure.core.messages import TimeoutOptions
+from perdure.core.model import RetryPolicy
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+REGISTRY: dict[str, Task[..., Any]] = {}
+"""Every task of this process by name; what a worker runs unless it is told otherwise."""
+
+
+class Task(Generic[P, R]):
+    """A durable function. Calling it runs the function here and now, without a queue."""
+
+    def __init__(
+        self,
+        function: Callable[P, R],
+        name: str,
+        queue: str = "default",
+        retry: RetryPolicy | None = None,
+        timeouts: TimeoutOptions | None = None,
+        priority: int = 3,
+    ) -> None:
+        self.function = function
+        self.name = name
+        self.queue = queue
+        self.retry = retry
+        self.timeouts = timeouts
+        self.priority = priority
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.__doc__ = function.__doc__
+        self.__name__ = name
+        self.__wrapped__ = function
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<task {self.name} of {place(self.function)}>"
+
+
+@overload
+def task(function: Callable[P, R], /) -> Task[P, R]: ...
+@overload
+def task(
+    *,
+    name: str | None = None,
+    queue: str = "default",
+    retries: RetryPolicy | int | None = None,
+    timeout: Duration | None = None,
+    schedule_to_start: Duration | None = None,
+    schedule_to_close: Duration | None = None,
+    heartbeat_timeout: Duration | None = None,
+    lease: Duration | None = None,
+    priority: int = 3,
+) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+def task(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    queue: str = "default",
+    retries: RetryPolicy | int | None = None,
+    timeout: Duration | None = None,
+    schedule_to_start: Duration | None = None,
+    schedule_to_close: Duration | None = None,
+    heartbeat_timeout: Duration | None = None,
+    lease: Duration | None = None,
+    priority: int = 3,
+) -> Any:
+    """Make a durable task of `def f(ctx, payload)` or `async def f(ctx, payload)`; bare or with options.
+
+    name               what servers know it by; the function's `__name__` by default
+    queue              where it is enqueued unless the call says otherwise
+    retries            a RetryPolicy, or how many attempts may follow the first one; 4 by default, with back-off
+    timeout            longest time of one attempt (start-to-close)
+    schedule_to_start  a task that waited longer before its first start expires instead of running late
+    schedule_to_close  longest time of all attempts and waits together
+    heartbeat_timeout  longest silence of the worker while an attempt runs
+    lease              life of the lease without heartbeats, 30 s by default: how soon a vanished worker is noticed
+    priority           1 first to 5 last
+
+    Times are seconds or text such as "10m" or "1h30m". Raises InvalidArgument for a bad option, TypeError for a function
+    that cannot be called as f(ctx, payload), and ValueError for a name that is taken.
+    """
+    if type(priority) is not int or not 1 <= priority <= MAX_PRIORITY:
+        raise InvalidArgument(f"priority is {priority!r}", field="priority", limit=f"1 to {MAX_PRIORITY}")
+    timeouts = TimeoutOptions(
+        schedule_to_start=_duration(schedule_to_start, "schedule_to_start"),
+        start_to_close=_duration(timeout, "timeout"),
+        schedule_to_close=_duration(schedule_to_close, "schedule_to_close"),
+        heartbeat=_duration(heartbeat_timeout, "heartbeat_timeout"),
+        lease=_duration(lease, "lease"),
+    )
+    retry = _retry_policy(retries)
+
+    def decorate(function: Callable[P, R]) -> Task[P, R]:
+        _check(function)
+        known_as = name if name is not None else function.__name__
+        limits = timeouts if timeouts != TimeoutOptions() else None
+        return _register(Task(function, known_as, queue, retry, limits, priority))
+
+    return decorate if function is None else decorate(function)
+
+
+def place(function: Callable[..., Any]) -> str:
+    """Where a function is written: file and line."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else repr(function)
+
+
+def _register(new: Task[P, R]) -> Task[P, R]:
+    """The same function loaded twice (as a script and as a module) is no duplicate; the later one is used."""
+    known = REGISTRY.get(new.name)
+    if known is not None and place(known.function) != place(new.function):
+        here, there = place(new.function), place(known.function)
+        raise ValueError(f"two tasks are named {new.name!r}: at {there} and at {here}; give one another name=")
+    REGISTRY[new.name] = new
+    return new
+
+
+def _check(function: Callable[..., Any]) -> None:
+    where = f"task {getattr(function, '__name__', function)!r} at {place(function)}"
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"{where} is a generator; a task returns one value")
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError as error:
+        raise TypeError(f"{where} must take (ctx, payload): {error}") from None
+
+
+def _duration(value: Duration | None, field: str) -> float | None:
+    return None if value is None else seconds(value, field, least=0.001)
+
+
+def _retry_policy(retries: RetryPolicy | int | None) -> RetryPolicy | None:
+    if retries is None or isinstance(retries, RetryPolicy):
+        return retries
+    if type(retries) is not int or retries < 0:
+        raise InvalidArgument(f"retries is {retries!r}", field="retries", limit="a RetryPolicy, or 0 and more")
+    return RetryPolicy(max_attempts=retries + 1)

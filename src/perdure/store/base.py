@@ -1,0 +1,262 @@
+"""What the engine asks of a database: about 25 verbs, and the guarantee that each gives.
+
+A store selects, orders, locks and writes; it decides nothing. All of a batch's verbs run in one transaction at READ
+COMMITTED (or stricter): each verb is one statement, or a fixed number of them, whatever the number of rows, and sees
+what was committed before it started plus the batch's own writes. Rows that another transaction holds are skipped, never
+waited for, unless the verb says so. A write by a worker is fenced: it compares the lease in the statement that writes.
+
+Stores: sqlite.py, postgres.py, and memory.py, the reference model. One contract suite and one differential test hold
+them equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import msgspec
+
+from perdure.core.commands import Heartbeat
+from perdure.core.model import Attempt, Key, Pulse, Task, WorkerSession
+
+KeyName = tuple[str, str, str, str]
+"""(namespace, app, kind, key)."""
+
+
+class StoreFault(Exception):
+    """The database did not do it: unreachable, busy, read-only, full, a deadlock. Nothing was written; try again."""
+
+
+class DataFault(StoreFault):
+    """The database refused a value (SQLSTATE classes 22 and 23): trying again changes nothing, but a part may pass."""
+
+
+class CommitUnknown(StoreFault):
+    """The connection broke while committing; `Store.committed(self)` finds out. `xid` and `task_ids` are its
+    evidence."""
+
+    def __init__(self, detail: str, *, xid: int | None = None, task_ids: Sequence[bytes] = ()) -> None:
+        super().__init__(detail)
+        self.xid = xid
+        self.task_ids = task_ids
+
+
+class Place(msgspec.Struct, frozen=True, array_like=True):
+    """A position in a lane's ready index."""
+
+    priority: int
+    place: int
+    task_id: bytes
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """At most `limit` ready tasks of a lane, from behind `after` on (None: from its start)."""
+
+    lane: str
+    limit: int
+    after: Place | None = None
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tasks a list shows, newest id first, from before the id `before` on. None does not filter."""
+
+    namespace: str
+    limit: int
+    before: bytes | None = None
+    state: int | None = None
+    queue: str | None = None
+    type: str | None = None
+    since: int | None = None  #: created_at at or after
+
+
+class Batch(Protocol):
+    """One transaction. Leaving the context commits; leaving it by an exception rolls back."""
+
+    @property
+    def now(self) -> int:
+        """The batch's one reading of the database's clock, in microseconds: taken with the first verb that locks rows,
+        after the locks were granted. Before that, the store's estimate of it."""
+        ...
+
+    # keys ------------------------------------------------------------------------------------------------------
+    async def reserve_keys(self, keys: Sequence[Key]) -> set[KeyName]:
+        """Insert the keys that are free, in sorted order, and return the names of those that were. Names in `keys` are
+        distinct. May wait for another transaction that is inserting the same key; so it is the first verb of a
+        batch."""
+        ...
+
+    async def read_keys(self, names: Sequence[KeyName]) -> dict[KeyName, Key]:
+        """The committed holders of keys that `reserve_keys` did not get."""
+        ...
+
+    async def replace_key(self, old: Key, new: Key) -> bool:
+        """Give the key to `new.task_id` if `old.task_id` still holds it; False when it does not."""
+        ...
+
+    # rows ------------------------------------------------------------------------------------------------------
+    async def lock(self, task_ids: Sequence[bytes], *, wait: bool = False) -> dict[bytes, Task]:
+        """Lock open tasks and return them without payload and headers. Those absent from the answer are closed, unknown
+        or (unless `wait`) held by another transaction: `trace` tells."""
+        ...
+
+    async def trace(self, task_ids: Sequence[bytes]) -> dict[bytes, Task]:
+        """What tasks are that `lock` or `beat` did not grant, open or closed, without locking them and without payload
+        and result; one statement, so one snapshot."""
+        ...
+
+    async def read_closed(self, task_ids: Sequence[bytes]) -> dict[bytes, Task]:
+        """Closed tasks, whole."""
+        ...
+
+    async def claim(self, demands: Sequence[Demand]) -> dict[str, list[Task]]:
+        """Lock ready tasks, whole (with payload), in order of (priority, place, id); skips those held elsewhere. Lanes
+        are distinct. One statement on PostgreSQL, one a lane on SQLite."""
+        ...
+
+    async def due(self, limit: int) -> list[Task]:
+        """Lock tasks whose `wake_at` is not after the clock, oldest first, without payload; skips those held
+        elsewhere."""
+        ...
+
+    async def leased_by(self, incarnation: int, limit: int, *, poll: int | None = None) -> list[Task]:
+        """Lock leased tasks of a worker process, whole; with `poll`, only those that this poll got and that were not
+        received. Skips those held elsewhere."""
+        ...
+
+    async def beat(self, beats: Sequence[Heartbeat]) -> dict[bytes, bool]:
+        """`decide.beat` for every LEASED task whose whole lease matches, in one fenced statement that skips rows held
+        elsewhere. Returns, by task id, whether cancel was requested. Leases name distinct tasks."""
+        ...
+
+    async def highest_places(self, lanes: Sequence[str]) -> dict[str, int]:
+        """The highest place stored in each lane; 0 for an empty one."""
+        ...
+
+    # writes, in the order in which a batch sends them ------------------------------------------------------------
+    async def close(self, tasks: Sequence[Task]) -> None:
+        """Move tasks to the closed table: delete and insert inside the database, so payloads do not travel. From the
+        value come: state, attempt, lost_deliveries, updated_at, started_at, cancel_requested_at, cancel_reason,
+        progress, checkpoint, failure, result, closed_at, done_number, done_bits, done_state. Fenced by lease number and
+        bits; a row that does not match raises StoreFault."""
+        ...
+
+    async def lease(self, tasks: Sequence[Task]) -> None:
+        """Write a claim: state, place and ready_at (null), lease_number, lease_bits, received, session, worker, poll,
+        attempt_started_at, heartbeat_at, lease_until, attempt_deadline, heartbeat_deadline, wake_at, updated_at."""
+        ...
+
+    async def change(self, tasks: Sequence[Task]) -> None:
+        """Write every column that a decision may change on an open task: those of `lease`, and priority, attempt,
+        lost_deliveries, started_at, cancel_requested_at, cancel_reason, cancel_deadline, progress, checkpoint, failure,
+        done_number, done_bits, done_state."""
+        ...
+
+    async def insert(self, tasks: Sequence[Task]) -> None:
+        """New open tasks, whole; also such as were claimed in the same batch."""
+        ...
+
+    async def record(self, attempts: Sequence[Attempt]) -> None:
+        """New rows of attempts."""
+        ...
+
+    # workers, pulse ----------------------------------------------------------------------------------------------
+    async def lock_session(self, incarnation: int) -> WorkerSession | None:
+        """Lock the row of a worker process (waits); None when it is not registered."""
+        ...
+
+    async def put_session(self, session: WorkerSession) -> None:
+        """Insert or replace the row of a worker process."""
+        ...
+
+    async def ending_sessions(self, limit: int) -> list[WorkerSession]:
+        """Lock worker processes whose `ends_at` is not after the clock; skips those held elsewhere."""
+        ...
+
+    async def delete_sessions(self, incarnations: Sequence[int]) -> None: ...
+
+    async def lock_pulse(self) -> Pulse | None:
+        """Lock the one pulse row; None when another server holds it."""
+        ...
+
+    async def put_pulse(self, pulse: Pulse) -> None: ...
+
+    # retention ---------------------------------------------------------------------------------------------------
+    async def trim_closed(self, before: int, limit: int) -> int:
+        """Delete at most `limit` tasks (and their attempts) that closed before `before`, oldest first; how many."""
+        ...
+
+    async def trim_keys(self, limit: int) -> int:
+        """Delete at most `limit` keys that have expired and whose task is not open; how many."""
+        ...
+
+
+class Store(Protocol):
+    """A database. All reads outside a batch see what is committed."""
+
+    batches_in_flight: int  #: how many batches the engine may run at once
+    dead_entries: bool  #: claimed rows stay in the ready index for a while, so marks pay off
+
+    async def open(self) -> None:
+        """Connect. Raises StoreFault when it cannot, Conflict when the schema is not the one this code needs."""
+        ...
+
+    async def close(self) -> None: ...
+
+    async def migrate(self) -> list[str]:
+        """Bring the schema up to date under a lock; names of the migrations applied. Safe to repeat and to race."""
+        ...
+
+    def now(self) -> int:
+        """An estimate of the database's clock in microseconds, without asking it."""
+        ...
+
+    def batch(self, *, single: bool = False) -> AbstractAsyncContextManager[Batch]:
+        """A transaction; with `single` exactly one statement will be sent and needs no begin and commit."""
+        ...
+
+    async def committed(self, unknown: CommitUnknown) -> bool:
+        """Whether a commit of unknown outcome happened; StoreFault while that cannot be told."""
+        ...
+
+    async def read(self, task_ids: Sequence[bytes]) -> dict[bytes, Task]:
+        """Open and closed tasks, whole."""
+        ...
+
+    async def attempts(self, task_ids: Sequence[bytes]) -> list[Attempt]:
+        """Their recorded attempts, by task and lease number."""
+        ...
+
+    async def find(self, filter: Filter) -> list[Task]:
+        """Open and closed tasks that pass, newest id first, without payload and result."""
+        ...
+
+    async def sessions(self, namespace: str) -> list[WorkerSession]:
+        """Registered worker processes."""
+        ...
+
+    async def next_alarm(self) -> int | None:
+        """The earliest `wake_at`."""
+        ...
+
+    async def api_keys(self) -> dict[bytes, str]:
+        """Hash of an API key -> namespace."""
+        ...
+
+    async def add_api_key(self, hash: bytes, namespace: str, label: str) -> None: ...
+
+    async def changed(self) -> bool:
+        """SQLite: whether another process committed since the last call. Elsewhere False: hints tell."""
+        ...
+
+    async def announce(self, hint: bytes) -> None:
+        """Tell other servers, best effort, at most 8,000 bytes. Never part of a batch."""
+        ...
+
+    async def listen(self, heard: Callable[[bytes], None]) -> None:
+        """Call `heard` with the hints of other servers, best effort."""
+        ...
+
+
+Switch = Callable[[], Awaitable[None]]
+"""A point where a test may switch to another task: awaited before every statement."""

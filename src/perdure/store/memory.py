@@ -1,0 +1,470 @@
+"""The reference store: what every verb of base.py means, in plain Python.
+
+Several batches may be open at once, at READ COMMITTED: a verb sees what was committed before it started plus its own
+batch's writes; row locks are real and last until the batch ends; only `lock(wait=True)`, `lock_session`, the writes of
+keys and sessions, and a second insert of the same key ever wait for another batch. A select that locks works as
+PostgreSQL's does: it finds its rows in a snapshot, locks one after another, and asks its condition again of the newest
+version of each. Control may pass to another task (through `switch`) before every verb, between the two halves of such a
+select, and before the commit.
+
+The simulation runs on it and the other stores are compared with it; nothing is kept when the process ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from copy import copy
+from typing import Any, TypeVar
+
+from perdure.core import decide
+from perdure.core.commands import Heartbeat
+from perdure.core.model import Attempt, Key, Pulse, Task, WorkerSession
+from perdure.core.states import State
+from perdure.store.base import (
+    CommitUnknown,
+    DataFault,
+    Demand,
+    Filter,
+    KeyName,
+    StoreFault,
+    Switch,
+)
+from perdure.store.memory_rows import Table, Transaction
+
+K = TypeVar("K")
+R = TypeVar("R")
+
+_LEASE = (
+    "state", "place", "ready_at", "lease_number", "lease_bits", "received", "session", "worker", "poll",
+    "attempt_started_at", "heartbeat_at", "lease_until", "attempt_deadline", "heartbeat_deadline", "wake_at",
+    "updated_at",
+)  # fmt: skip
+_CHANGE = (
+    *_LEASE, "priority", "attempt", "lost_deliveries", "started_at", "cancel_requested_at", "cancel_reason",
+    "cancel_deadline", "progress", "checkpoint", "failure", "done_number", "done_bits", "done_state",
+)  # fmt: skip
+_CLOSE = (
+    "state", "attempt", "lost_deliveries", "updated_at", "started_at", "cancel_requested_at", "cancel_reason",
+    "progress", "checkpoint", "failure", "result", "closed_at", "done_number", "done_bits", "done_state",
+)  # fmt: skip
+
+_OPEN_ONLY: dict[str, Any] = {
+    "place": None, "ready_at": None, "attempt_deadline": None, "heartbeat_deadline": None, "lease_until": None,
+    "cancel_deadline": None, "wake_at": None, "lease_bits": 0, "received": False, "session": None, "poll": None,
+    "heartbeat_at": None, "rowid": 0,
+}  # fmt: skip
+"""Columns that closed rows do not have, and what they read as."""
+
+
+def _wall_clock() -> int:
+    return time.time_ns() // 1000
+
+
+class _Tables:
+    def __init__(self) -> None:
+        self.tasks: Table[bytes, Task] = Table()
+        self.closed: Table[bytes, Task] = Table()
+        self.attempts: Table[tuple[bytes, int], Attempt] = Table()
+        self.keys: Table[KeyName, Key] = Table()
+        self.sessions: Table[int, WorkerSession] = Table()
+        self.pulse: Table[None, Pulse] = Table()
+        self.pulse.rows[None] = Pulse(alive_at=0, hold_until=0)
+
+
+class MemoryStore:
+    """See base.Store. `clock` gives microseconds since the epoch; `switch` is awaited wherever another task may run."""
+
+    batches_in_flight = 2
+    dead_entries = True
+
+    def __init__(self, *, clock: Callable[[], int] | None = None, switch: Switch | None = None) -> None:
+        self._clock = clock or _wall_clock
+        self._switch = switch
+        self._tables = _Tables()
+        self._api_keys: dict[bytes, str] = {}
+        self._listeners: list[Callable[[bytes], None]] = []
+
+    async def open(self) -> None:
+        """Nothing to connect to."""
+
+    async def close(self) -> None:
+        self._listeners.clear()
+
+    async def migrate(self) -> list[str]:
+        return []
+
+    def now(self) -> int:
+        return self._clock()
+
+    async def pause(self) -> None:
+        """Let another task run, if a test wants one to."""
+        if self._switch is not None:
+            await self._switch()
+
+    @asynccontextmanager
+    async def batch(self, *, single: bool = False) -> AsyncIterator[MemoryBatch]:
+        transaction = Transaction()
+        try:
+            yield MemoryBatch(self, self._tables, transaction, single)
+            await self.pause()
+            transaction.commit()
+        finally:
+            transaction.end()
+
+    async def committed(self, unknown: CommitUnknown) -> bool:
+        if not unknown.task_ids:
+            raise StoreFault("no ids to look for")
+        return all(
+            task_id in self._tables.tasks.rows or task_id in self._tables.closed.rows for task_id in unknown.task_ids
+        )
+
+    async def read(self, task_ids: Sequence[bytes]) -> dict[bytes, Task]:
+        await self.pause()
+        both = self._tables.closed.rows | self._tables.tasks.rows
+        return {task_id: copy(both[task_id]) for task_id in task_ids if task_id in both}
+
+    async def attempts(self, task_ids: Sequence[bytes]) -> list[Attempt]:
+        await self.pause()
+        rows = self._tables.attempts.rows
+        return [copy(rows[name]) for name in sorted(rows) if name[0] in task_ids]
+
+    async def find(self, filter: Filter) -> list[Task]:
+        await self.pause()
+
+        def passes(task: Task) -> bool:
+            return (
+                task.namespace == filter.namespace
+                and (filter.before is None or task.id < filter.before)
+                and (filter.state is None or task.state == filter.state)
+                and (filter.queue is None or task.queue == filter.queue)
+                and (filter.type is None or task.type == filter.type)
+                and (filter.since is None or task.created_at >= filter.since)
+            )
+
+        both = self._tables.closed.rows | self._tables.tasks.rows
+        found = sorted((task for task in both.values() if passes(task)), key=lambda task: task.id, reverse=True)
+        return [_without(task, "payload", "headers", "result") for task in found[: filter.limit]]
+
+    async def sessions(self, namespace: str) -> list[WorkerSession]:
+        await self.pause()
+        return [copy(session) for session in self._tables.sessions.rows.values() if session.namespace == namespace]
+
+    async def next_alarm(self) -> int | None:
+        await self.pause()
+        return min((t.wake_at for t in self._tables.tasks.rows.values() if t.wake_at is not None), default=None)
+
+    async def api_keys(self) -> dict[bytes, str]:
+        return dict(self._api_keys)
+
+    async def add_api_key(self, hash: bytes, namespace: str, label: str) -> None:
+        self._api_keys[hash] = namespace
+
+    async def changed(self) -> bool:
+        return False
+
+    async def announce(self, hint: bytes) -> None:
+        for heard in self._listeners:
+            heard(hint)
+
+    async def listen(self, heard: Callable[[bytes], None]) -> None:
+        self._listeners.append(heard)
+
+
+class MemoryBatch:
+    """See base.Batch."""
+
+    def __init__(self, store: MemoryStore, tables: _Tables, transaction: Transaction, single: bool) -> None:
+        self._store = store
+        self._tables = tables
+        self._transaction = transaction
+        self._single = single
+        self._verbs = 0
+        self._now: int | None = None
+
+    @property
+    def now(self) -> int:
+        return self._store.now() if self._now is None else self._now
+
+    async def _begin(self) -> None:
+        await self._store.pause()
+        self._verbs += 1
+        assert self._verbs == 1 or not self._single, "a single batch has one verb"
+
+    def _found(self, table: Table[K, R], where: Callable[[R], bool], order: Callable[[R], Any]) -> list[K]:
+        """The first half of a select that locks: the keys of the rows that its condition finds in the snapshot."""
+        found = ((key, row) for key, row in self._transaction.scan(table) if where(row))
+        return [key for key, _ in sorted(found, key=lambda item: order(item[1]))]
+
+    async def _lock(
+        self,
+        table: Table[K, R],
+        snapshot: Iterable[K],
+        where: Callable[[R], bool],
+        *,
+        limit: int | None = None,
+        wait: bool = False,
+    ) -> list[tuple[K, R]]:
+        """The second half of a select that locks: `snapshot` are the keys that its condition found, in its order. A row
+        for which the condition no longer holds stays locked, but is not returned and does not count."""
+        await self._store.pause()
+        granted: list[tuple[K, R]] = []
+        for key in snapshot:
+            if len(granted) == limit:
+                break
+            if wait:
+                await self._transaction.wait(table, key)
+            elif not self._transaction.take(table, key):
+                continue
+            row = self._transaction.get(table, key)
+            if row is not None and where(row):
+                granted.append((key, copy(row)))
+        if self._now is None:
+            self._now = self._store.now()
+        return granted
+
+    # keys ------------------------------------------------------------------------------------------------------
+    async def reserve_keys(self, keys: Sequence[Key]) -> set[KeyName]:
+        await self._begin()
+        assert not self._transaction.holds_rows, "keys are reserved before any row is locked"
+        reserved = set()
+        for key in sorted(keys, key=lambda key: key.name):
+            await self._transaction.settle(self._tables.keys, key.name)
+            if self._transaction.get(self._tables.keys, key.name) is None:
+                await self._insert(self._tables.keys, key.name, copy(key))
+                reserved.add(key.name)
+        return reserved
+
+    async def read_keys(self, names: Sequence[KeyName]) -> dict[KeyName, Key]:
+        await self._begin()
+        found = {name: self._transaction.get(self._tables.keys, name) for name in names}
+        return {name: copy(key) for name, key in found.items() if key is not None}
+
+    async def replace_key(self, old: Key, new: Key) -> bool:
+        await self._begin()
+        await self._transaction.settle(self._tables.keys, old.name)
+        held = self._transaction.get(self._tables.keys, old.name)
+        if held is None or held.task_id != old.task_id:
+            return False
+        self._transaction.take(self._tables.keys, old.name)
+        self._transaction.put(self._tables.keys, old.name, copy(new))
+        return True
+
+    # rows ------------------------------------------------------------------------------------------------------
+    async def lock(self, task_ids: Sequence[bytes], *, wait: bool = False) -> dict[bytes, Task]:
+        await self._begin()
+        snapshot = [task_id for task_id in sorted(task_ids) if self._open(task_id) is not None]
+        granted = await self._lock(self._tables.tasks, snapshot, lambda task: True, wait=wait)
+        return {task_id: _without(task, "payload", "headers") for task_id, task in granted}
+
+    async def trace(self, task_ids: Sequence[bytes]) -> dict[bytes, Task]:
+        await self._begin()
+        found = {task_id: self._open(task_id) or self._closed(task_id) for task_id in task_ids}
+        return {
+            task_id: _without(task, "payload", "headers", "result")
+            for task_id, task in found.items()
+            if task is not None
+        }
+
+    async def read_closed(self, task_ids: Sequence[bytes]) -> dict[bytes, Task]:
+        await self._begin()
+        found = {task_id: self._closed(task_id) for task_id in task_ids}
+        return {task_id: copy(task) for task_id, task in found.items() if task is not None}
+
+    async def claim(self, demands: Sequence[Demand]) -> dict[str, list[Task]]:
+        await self._begin()
+        snapshots = [(demand, self._ready(demand)) for demand in demands]
+        claimed = {}
+        for demand, snapshot in snapshots:
+            granted = await self._lock(
+                self._tables.tasks, snapshot, lambda task: task.place is not None, limit=demand.limit
+            )
+            claimed[demand.lane] = [task for _, task in granted]
+        return claimed
+
+    def _ready(self, demand: Demand) -> list[bytes]:
+        after = None if demand.after is None else (demand.after.priority, demand.after.place, demand.after.task_id)
+        places = sorted(
+            (task.priority, task.place, task_id)
+            for task_id, task in self._transaction.scan(self._tables.tasks)
+            if task.lane == demand.lane and task.place is not None
+        )
+        return [place[2] for place in places if after is None or place > after]
+
+    async def due(self, limit: int) -> list[Task]:
+        await self._begin()
+        now = self.now
+
+        def is_due(task: Task) -> bool:
+            return task.wake_at is not None and task.wake_at <= now
+
+        snapshot = self._found(self._tables.tasks, is_due, lambda task: task.wake_at)
+        granted = await self._lock(self._tables.tasks, snapshot, is_due, limit=limit)
+        return [_without(task, "payload", "headers") for _, task in granted]
+
+    async def leased_by(self, incarnation: int, limit: int, *, poll: int | None = None) -> list[Task]:
+        await self._begin()
+
+        def is_held(task: Task) -> bool:
+            if task.session != incarnation or task.state != State.LEASED:
+                return False
+            return poll is None or (task.poll == poll and not task.received)
+
+        snapshot = self._found(self._tables.tasks, is_held, lambda task: task.id)
+        granted = await self._lock(self._tables.tasks, snapshot, is_held, limit=limit)
+        return [task for _, task in granted]
+
+    async def beat(self, beats: Sequence[Heartbeat]) -> dict[bytes, bool]:
+        await self._begin()
+        by_id = {beat.lease.task_id: beat for beat in beats}
+
+        def is_current(task: Task) -> bool:
+            return task.state == State.LEASED and task.lease == by_id[task.id].lease
+
+        snapshot = [task_id for task_id in by_id if (task := self._open(task_id)) is not None and is_current(task)]
+        granted = await self._lock(self._tables.tasks, snapshot, is_current)
+        for task_id, task in granted:
+            self._transaction.put(self._tables.tasks, task_id, decide.beat(task, by_id[task_id], self.now))
+        return {task_id: task.cancel_requested_at is not None for task_id, task in granted}
+
+    async def highest_places(self, lanes: Sequence[str]) -> dict[str, int]:
+        await self._begin()
+        highest = dict.fromkeys(lanes, 0)
+        for _, task in self._transaction.scan(self._tables.tasks):
+            if task.lane in highest:
+                highest[task.lane] = max(highest[task.lane], task.place or 0)
+        return highest
+
+    def _open(self, task_id: bytes) -> Task | None:
+        return self._transaction.get(self._tables.tasks, task_id)
+
+    def _closed(self, task_id: bytes) -> Task | None:
+        return self._transaction.get(self._tables.closed, task_id)
+
+    # writes ----------------------------------------------------------------------------------------------------
+    async def close(self, tasks: Sequence[Task]) -> None:
+        await self._begin()
+        for task in tasks:
+            held = self._open(task.id)
+            if held is None or held.lease != task.lease:
+                raise StoreFault("a closing row does not have the lease that was decided upon")
+            row = _written(held, task, _CLOSE)
+            for column, nothing in _OPEN_ONLY.items():
+                setattr(row, column, nothing)
+            self._transaction.put(self._tables.tasks, task.id, None)
+            await self._insert(self._tables.closed, task.id, row)
+
+    async def lease(self, tasks: Sequence[Task]) -> None:
+        await self._update(tasks, _LEASE)
+
+    async def change(self, tasks: Sequence[Task]) -> None:
+        await self._update(tasks, _CHANGE)
+
+    async def _update(self, tasks: Sequence[Task], columns: tuple[str, ...]) -> None:
+        await self._begin()
+        for task in tasks:
+            held = self._open(task.id)
+            assert held is not None, "a row is updated that is not there"
+            self._transaction.put(self._tables.tasks, task.id, _written(held, task, columns))
+
+    async def insert(self, tasks: Sequence[Task]) -> None:
+        await self._begin()
+        for task in tasks:
+            await self._insert(self._tables.tasks, task.id, copy(task))
+
+    async def record(self, attempts: Sequence[Attempt]) -> None:
+        await self._begin()
+        for attempt in attempts:
+            await self._insert(self._tables.attempts, (attempt.task_id, attempt.lease_number), copy(attempt))
+
+    async def _insert(self, table: Table[K, R], key: K, row: R) -> None:
+        """As a unique index does: wait for whoever is writing the same key, then refuse the second."""
+        await self._transaction.wait(table, key)
+        if self._transaction.get(table, key) is not None:
+            raise DataFault("a row with this key exists")
+        self._transaction.put(table, key, row)
+
+    # workers, pulse --------------------------------------------------------------------------------------------
+    async def lock_session(self, incarnation: int) -> WorkerSession | None:
+        await self._begin()
+        snapshot = [] if self._transaction.get(self._tables.sessions, incarnation) is None else [incarnation]
+        granted = await self._lock(self._tables.sessions, snapshot, lambda session: True, wait=True)
+        return granted[0][1] if granted else None
+
+    async def put_session(self, session: WorkerSession) -> None:
+        await self._begin()
+        await self._transaction.wait(self._tables.sessions, session.incarnation)
+        self._transaction.put(self._tables.sessions, session.incarnation, copy(session))
+
+    async def ending_sessions(self, limit: int) -> list[WorkerSession]:
+        await self._begin()
+        now = self.now
+
+        def is_ending(session: WorkerSession) -> bool:
+            return session.ends_at is not None and session.ends_at <= now
+
+        snapshot = self._found(self._tables.sessions, is_ending, lambda session: session.ends_at)
+        granted = await self._lock(self._tables.sessions, snapshot, is_ending, limit=limit)
+        return [session for _, session in granted]
+
+    async def delete_sessions(self, incarnations: Sequence[int]) -> None:
+        await self._begin()
+        for incarnation in sorted(incarnations):
+            await self._transaction.wait(self._tables.sessions, incarnation)
+            self._transaction.put(self._tables.sessions, incarnation, None)
+
+    async def lock_pulse(self) -> Pulse | None:
+        await self._begin()
+        granted = await self._lock(self._tables.pulse, [None], lambda pulse: True)
+        return granted[0][1] if granted else None
+
+    async def put_pulse(self, pulse: Pulse) -> None:
+        await self._begin()
+        self._transaction.put(self._tables.pulse, None, copy(pulse))
+
+    # retention -------------------------------------------------------------------------------------------------
+    async def trim_closed(self, before: int, limit: int) -> int:
+        await self._begin()
+
+        def is_old(task: Task) -> bool:
+            return task.closed_at is not None and task.closed_at < before
+
+        snapshot = self._found(self._tables.closed, is_old, lambda task: task.closed_at)
+        old = await self._lock(self._tables.closed, snapshot, is_old, limit=limit)
+        ids = {task_id for task_id, _ in old}
+        for task_id in ids:
+            self._transaction.put(self._tables.closed, task_id, None)
+        attempts = [name for name, _ in self._transaction.scan(self._tables.attempts) if name[0] in ids]
+        for name, _ in await self._lock(self._tables.attempts, attempts, lambda attempt: True):
+            self._transaction.put(self._tables.attempts, name, None)
+        return len(ids)
+
+    async def trim_keys(self, limit: int) -> int:
+        await self._begin()
+        now = self.now
+
+        def is_over(key: Key) -> bool:
+            return key.expires_at <= now and self._open(key.task_id) is None
+
+        snapshot = self._found(self._tables.keys, is_over, lambda key: key.expires_at)
+        over = await self._lock(self._tables.keys, snapshot, is_over, limit=limit)
+        for name, _ in over:
+            self._transaction.put(self._tables.keys, name, None)
+        return len(over)
+
+
+def _written(row: Task, value: Task, columns: tuple[str, ...]) -> Task:
+    """`row` with `columns` of `value`."""
+    row = copy(row)
+    for column in columns:
+        setattr(row, column, getattr(value, column))
+    return row
+
+
+def _without(row: R, *columns: str) -> R:
+    """`row` as a select shows it that leaves columns out."""
+    row = copy(row)
+    for column in columns:
+        setattr(row, column, None)
+    return row

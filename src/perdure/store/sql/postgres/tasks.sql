@@ -1,0 +1,162 @@
+-- Statements that lock answer two more columns in every row, and one row of nulls when nothing was granted: `now`, the
+-- clock after the last lock was granted (a subquery that counts the locked rows has waited for them all), and `xid`, by
+-- which the outcome of a broken commit is found out.
+
+-- name: lock
+-- Open tasks by id, without payload and headers; those that are held elsewhere are skipped.
+with locked as materialized (
+    select * from open_brief where id = any($1::uuid[]) order by id for update skip locked
+)
+select locked.*, clock.now, clock.xid
+from (select count(*), now_us() as now, pg_current_xact_id()::text::bigint as xid from locked) as clock
+left join locked on true;
+
+-- name: trace
+-- Tasks by id, open or closed, without payload, headers and result; one snapshot.
+select * from open_brief where id = any($1::uuid[])
+union all
+select * from closed_brief where id = any($1::uuid[]);
+
+-- name: read
+-- Tasks by id, open or closed, whole; one snapshot.
+select * from open_whole where id = any($1::uuid[])
+union all
+select * from closed_whole where id = any($1::uuid[]);
+
+-- name: read_closed
+-- Closed tasks by id, whole.
+select * from closed_whole where id = any($1::uuid[]);
+
+-- name: find
+-- Open and closed tasks that pass a filter, newest id first, without payload, headers and result.
+(
+    select * from open_brief
+    where id < $1::uuid and namespace = $2
+        and ($3::smallint is null or state = $3)
+        and ($4::text is null or queue = $4)
+        and ($5::text is null or type = $5)
+        and ($6::bigint is null or created_at >= $6)
+    order by id desc
+    limit $7
+)
+union all
+(
+    select * from closed_brief
+    where id < $1::uuid and namespace = $2
+        and ($3::smallint is null or state = $3)
+        and ($4::text is null or queue = $4)
+        and ($5::text is null or type = $5)
+        and ($6::bigint is null or created_at >= $6)
+    order by id desc
+    limit $7
+)
+order by id desc
+limit $7;
+
+-- name: claim
+-- Ready tasks from behind a place of each lane on, whole, in queue order.
+with locked as materialized (
+    select ready.*
+    from unnest($1::text[], $2::integer[], $3::smallint[], $4::bigint[], $5::uuid[])
+        as demand (lane, most, priority, place, id)
+    cross join lateral (
+        select *
+        from open_whole as task
+        where task.lane = demand.lane and task.place is not null
+            and (task.priority, task.place, task.id) > (demand.priority, demand.place, demand.id)
+        order by task.priority, task.place, task.id
+        limit demand.most
+        for update skip locked
+    ) as ready
+)
+select locked.*, clock.now, clock.xid
+from (select count(*), now_us() as now, pg_current_xact_id()::text::bigint as xid from locked) as clock
+left join locked on true;
+
+-- name: due
+-- Tasks whose alarm has gone off, oldest first, without payload and headers.
+with locked as materialized (
+    select *
+    from open_brief
+    where wake_at <= (select coalesce($2::bigint, now_us()))
+    order by wake_at
+    limit $1
+    for update skip locked
+)
+select locked.*, clock.now, clock.xid
+from (select count(*), now_us() as now, pg_current_xact_id()::text::bigint as xid from locked) as clock
+left join locked on true;
+
+-- name: leased_by
+-- Tasks that a worker process holds, whole.
+with locked as materialized (
+    select * from open_whole where session = $1 and state = 2 limit $2 for update skip locked
+)
+select locked.*, clock.now, clock.xid
+from (select count(*), now_us() as now, pg_current_xact_id()::text::bigint as xid from locked) as clock
+left join locked on true;
+
+-- name: leased_by_poll
+-- Tasks that one poll of a worker process got and whose receipt was not acknowledged, whole.
+with locked as materialized (
+    select *
+    from open_whole
+    where session = $1 and poll = $3 and state = 2 and not received
+    limit $2
+    for update skip locked
+)
+select locked.*, clock.now, clock.xid
+from (select count(*), now_us() as now, pg_current_xact_id()::text::bigint as xid from locked) as clock
+left join locked on true;
+
+-- name: next_alarm
+-- When the next alarm goes off.
+select min(wake_at) from tasks where wake_at is not null;
+
+-- name: highest_places
+-- The highest place of each lane, by one look at the end of each priority's range of the index.
+select lanes.lane, max(ends.place)
+from unnest($1::text[]) as lanes (lane)
+cross join generate_series(1, 5) as priorities (priority)
+cross join lateral (
+    select place
+    from tasks
+    where tasks.lane = lanes.lane and tasks.priority = priorities.priority and place is not null
+    order by place desc
+    limit 1
+) as ends
+group by lanes.lane;
+
+-- name: beat
+-- Extend leases, fenced by the whole lease, except of rows held elsewhere; what changes is decide.beat.
+with beats as materialized (
+    select *
+    from unnest($1::uuid[], $2::integer[], $3::bigint[], $4::bytea[], $5::bytea[])
+        as beat (id, lease_number, lease_bits, progress, checkpoint)
+),
+held as materialized (
+    select tasks.id, tasks.updated_at, beats.progress, beats.checkpoint
+    from beats
+    join tasks on tasks.id = beats.id
+    where tasks.state = 2 and tasks.lease_number = beats.lease_number and tasks.lease_bits = beats.lease_bits
+    for update of tasks skip locked
+),
+clock as materialized (
+    select count(*), coalesce($6::bigint, now_us()) as now from held
+),
+timed as materialized (
+    select held.*, clock.now as clock_now, greatest(clock.now, held.updated_at) as now from held cross join clock
+)
+update tasks
+set updated_at = timed.now,
+    received = true,
+    lost_deliveries = 0,
+    lease_until = timed.now + lease_length,
+    heartbeat_deadline = coalesce(heartbeat_deadline + timed.now - heartbeat_at, heartbeat_deadline),
+    heartbeat_at = timed.now,
+    started_at = coalesce(started_at, attempt_started_at),
+    progress = coalesce(timed.progress, tasks.progress),
+    checkpoint = coalesce(timed.checkpoint, tasks.checkpoint)
+from timed
+where tasks.id = timed.id
+returning tasks.id, cancel_requested_at is not null, timed.clock_now, pg_current_xact_id()::text::bigint;

@@ -1,0 +1,10 @@
+-- name: api_keys
+-- All API keys.
+select hash, namespace from api_keys;
+
+-- name: add_api_key
+-- A new API key, or a new namespace for a known one.
+insert into api_keys (hash, namespace, label, created_at)
+values (?, ?, ?, ?)
+on conflict (hash) do update
+set namespace = excluded.namespace, label = excluded.label;

@@ -1,0 +1,261 @@
+-- Select lists follow the fields of core/model.py Task; null stands for a column that a verb leaves out.
+
+-- name: lock
+-- Open tasks by id, without payload and headers.
+select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, rowid,
+    null, null, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
+    priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
+    lease_length, lease_until, cancel_deadline, wake_at,
+    attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
+    started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
+    done_number, done_bits, done_state, null, null
+from tasks
+where id in (values :rows(1));
+
+-- name: trace
+-- Tasks by id, open or closed, without payload and result.
+with wanted (id) as (values :rows(1))
+select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, rowid,
+    null, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
+    priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
+    lease_length, lease_until, cancel_deadline, wake_at,
+    attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
+    started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
+    done_number, done_bits, done_state, null, null
+from tasks
+where id in (select wanted.id from wanted)
+union all
+select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, 0,
+    null, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
+    priority, fairness_key, null, run_at, null, expires_at, null, deadline, null,
+    lease_length, null, null, null,
+    attempt, lost_deliveries, lease_number, 0, 0, null, worker, null,
+    started_at, attempt_started_at, null, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
+    done_number, done_bits, done_state, null, closed_at
+from closed_tasks
+where id in (select wanted.id from wanted);
+
+-- name: read
+-- Tasks by id, open or closed, whole.
+with wanted (id) as (values :rows(1))
+select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, rowid,
+    payload, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
+    priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
+    lease_length, lease_until, cancel_deadline, wake_at,
+    attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
+    started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
+    done_number, done_bits, done_state, null, null
+from tasks
+where id in (select wanted.id from wanted)
+union all
+select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, 0,
+    payload, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
+    priority, fairness_key, null, run_at, null, expires_at, null, deadline, null,
+    lease_length, null, null, null,
+    attempt, lost_deliveries, lease_number, 0, 0, null, worker, null,
+    started_at, attempt_started_at, null, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
+    done_number, done_bits, done_state, result, closed_at
+from closed_tasks
+where id in (select wanted.id from wanted);
+
+-- name: read_closed
+-- Closed tasks by id, whole.
+select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, 0,
+    payload, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
+    priority, fairness_key, null, run_at, null, expires_at, null, deadline, null,
+    lease_length, null, null, null,
+    attempt, lost_deliveries, lease_number, 0, 0, null, worker, null,
+    started_at, attempt_started_at, null, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
+    done_number, done_bits, done_state, result, closed_at
+from closed_tasks
+where id in (values :rows(1));
+
+-- name: find
+-- Open and closed tasks that pass a filter, newest id first, without payload and result.
+select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, rowid,
+    null, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
+    priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
+    lease_length, lease_until, cancel_deadline, wake_at,
+    attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
+    started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
+    done_number, done_bits, done_state, null, null
+from tasks
+where id < :before and namespace = :namespace
+    and (:state is null or state = :state)
+    and (:queue is null or queue = :queue)
+    and (:type is null or type = :type)
+    and (:since is null or created_at >= :since)
+union all
+select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, 0,
+    null, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
+    priority, fairness_key, null, run_at, null, expires_at, null, deadline, null,
+    lease_length, null, null, null,
+    attempt, lost_deliveries, lease_number, 0, 0, null, worker, null,
+    started_at, attempt_started_at, null, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
+    done_number, done_bits, done_state, null, closed_at
+from closed_tasks
+where id < :before and namespace = :namespace
+    and (:state is null or state = :state)
+    and (:queue is null or queue = :queue)
+    and (:type is null or type = :type)
+    and (:since is null or created_at >= :since)
+order by 1 desc
+limit :limit;
+
+-- name: claim
+-- Ready tasks of one lane from behind a place on, whole, in queue order.
+select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, rowid,
+    payload, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
+    priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
+    lease_length, lease_until, cancel_deadline, wake_at,
+    attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
+    started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
+    done_number, done_bits, done_state, null, null
+from tasks
+where lane = ? and place is not null and (priority, place, id) > (?, ?, ?)
+order by priority, place, id
+limit ?;
+
+-- name: due
+-- Tasks whose alarm has gone off, oldest first, without payload.
+select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, rowid,
+    null, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
+    priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
+    lease_length, lease_until, cancel_deadline, wake_at,
+    attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
+    started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
+    done_number, done_bits, done_state, null, null
+from tasks
+where wake_at <= ?
+order by wake_at
+limit ?;
+
+-- name: leased_by
+-- Tasks that a worker process holds, whole.
+select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, rowid,
+    payload, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
+    priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
+    lease_length, lease_until, cancel_deadline, wake_at,
+    attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
+    started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
+    done_number, done_bits, done_state, null, null
+from tasks
+where session = ?
+order by rowid
+limit ?;
+
+-- name: leased_by_poll
+-- Tasks that one poll of a worker process got and whose receipt was not acknowledged, whole.
+select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, rowid,
+    payload, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
+    priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
+    lease_length, lease_until, cancel_deadline, wake_at,
+    attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
+    started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
+    done_number, done_bits, done_state, null, null
+from tasks
+where session = ? and poll = ? and not received
+order by rowid
+limit ?;
+
+-- name: next_alarm
+-- When the next alarm goes off.
+select min(wake_at) from tasks where wake_at is not null;
+
+-- name: highest_places
+-- The highest place of each lane and priority, by one look at the end of each range of the index.
+select lane, (
+    select place
+    from tasks
+    where lane = lanes.column1 and priority = priorities.column1 and place is not null
+    order by place desc
+    limit 1
+) as place
+from (values :rows(1)) as lanes, (values (1), (2), (3), (4), (5)) as priorities;
+
+-- name: beat
+-- Extend leases, fenced by the whole lease; what changes is decide.beat.
+update tasks
+set updated_at = max(updated_at, beats.now),
+    received = 1,
+    lost_deliveries = 0,
+    lease_until = max(updated_at, beats.now) + lease_length,
+    heartbeat_deadline = coalesce(
+        heartbeat_deadline + max(updated_at, beats.now) - heartbeat_at, heartbeat_deadline
+    ),
+    heartbeat_at = max(updated_at, beats.now),
+    started_at = coalesce(started_at, attempt_started_at),
+    progress = coalesce(beats.progress, tasks.progress),
+    checkpoint = coalesce(beats.checkpoint, tasks.checkpoint)
+from (
+    select column1 as id, column2 as lease_number, column3 as lease_bits, column4 as now,
+        column5 as progress, column6 as checkpoint
+    from (values :rows(6))
+) as beats
+where tasks.id = beats.id
+    and tasks.state = 2
+    and tasks.lease_number = beats.lease_number
+    and tasks.lease_bits = beats.lease_bits
+returning id, cancel_requested_at is not null;
+
+-- name: close
+-- Move tasks to the closed ones: a copy that is fenced by the lease, then, when all rows matched, the delete.
+insert into closed_tasks (
+    id, namespace, type, state, lane, created_at, updated_at, app, kind, queue,
+    idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of, priority, fairness_key,
+    run_at, expires_at, deadline, lease_length, attempt, lost_deliveries, lease_number, worker,
+    started_at, attempt_started_at, cancel_requested_at, cancel_reason, done_number, done_bits, done_state, closed_at,
+    parent_namespace, parent_workflow_id, parent_run_id, parent_event_id, workflow_id, first_run_id, original_run_id,
+    previous_run_id, root_workflow_id, root_run_id, reset_run_id, reset_event_id, chain_attempt, cron, branch,
+    event_count, history_bytes, digest, build, versioning_behavior, memo, search_attributes, user_metadata, links,
+    headers, progress, checkpoint, failure, payload, result
+)
+select
+    id, namespace, type, column4, lane, created_at, column5, app, kind, queue,
+    idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of, priority, fairness_key,
+    run_at, expires_at, deadline, lease_length, column6, column7, lease_number, worker,
+    column8, attempt_started_at, column9, column10, column11, column12, column13, column14,
+    parent_namespace, parent_workflow_id, parent_run_id, parent_event_id, workflow_id, first_run_id, original_run_id,
+    previous_run_id, root_workflow_id, root_run_id, reset_run_id, reset_event_id, chain_attempt, cron, branch,
+    event_count, history_bytes, digest, build, versioning_behavior, memo, search_attributes, user_metadata, links,
+    headers, column15, column16, column17, payload, column18
+from (values :rows(18)) as closing
+cross join tasks
+where tasks.rowid = column1 and lease_number = column2 and lease_bits = column3;
+delete from tasks where rowid in (values :rows(1));
+
+-- name: lease
+-- Write claims.
+update tasks
+set state = column2, place = null, ready_at = null, lease_number = column3, lease_bits = column4, received = column5,
+    session = column6, worker = column7, poll = column8, attempt_started_at = column9, heartbeat_at = column10,
+    lease_until = column11, attempt_deadline = column12, heartbeat_deadline = column13, wake_at = column14,
+    updated_at = column15
+from (values :rows(15)) as leases
+where tasks.rowid = column1;
+
+-- name: change
+-- Write all that a decision may change on an open task.
+update tasks
+set state = column2, place = column3, ready_at = column4, lease_number = column5, lease_bits = column6,
+    received = column7, session = column8, worker = column9, poll = column10, attempt_started_at = column11,
+    heartbeat_at = column12, lease_until = column13, attempt_deadline = column14, heartbeat_deadline = column15,
+    wake_at = column16, updated_at = column17, priority = column18, attempt = column19, lost_deliveries = column20,
+    started_at = column21, cancel_requested_at = column22, cancel_reason = column23, cancel_deadline = column24,
+    progress = column25, checkpoint = column26, failure = column27, done_number = column28, done_bits = column29,
+    done_state = column30
+from (values :rows(30)) as changes
+where tasks.rowid = column1;
+
+-- name: insert
+-- New open tasks.
+insert into tasks (
+    state, kind, received, id, namespace, type, lane, created_at, updated_at, app, queue,
+    payload, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
+    priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
+    lease_length, lease_until, cancel_deadline, wake_at,
+    attempt, lost_deliveries, lease_number, lease_bits, session, worker, poll,
+    started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
+    done_number, done_bits, done_state
+)
+values :rows(50);

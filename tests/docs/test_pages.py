@@ -1,0 +1,45 @@
+"""Every example that README and docs show is run, and every link within the repository leads somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pages import blocks, run
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+_LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)(#[^)]*)?\)")
+
+
+def title(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if any(block.runs for block in blocks(page))], ids=title)
+def test_page_runs(page: Path, tmp_path: Path) -> None:
+    run(page, tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=title)
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = [match[1] for match in _LINK.finditer(page.read_text(encoding="utf-8"))]
+    missing = [target for target in targets if not (page.parent / target).exists()]
+    assert not missing, missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=title)
+def test_blocks_name_their_language(page: Path) -> None:
+    known = {"python", "sh", "console", "sql", "json", "mermaid", "text"}
+    unknown = {block.language for block in blocks(page)} - known
+    assert not unknown, unknown
+
+
+def test_states_page_is_what_the_table_of_moves_says() -> None:
+    """TASK-02, TASK-03: picture and program cannot disagree."""
+    script = ROOT / "scripts" / "state_diagram.py"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

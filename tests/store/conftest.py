@@ -1,0 +1,57 @@
+"""The stores under one contract: each test gets a fresh one of every kind, on a clock that only the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from perdure.store.base import Store
+from tests.clock import SteppedClock
+
+KINDS = ("memory", "sqlite", "postgres")
+CONCURRENT = ("memory", "postgres")
+"""Stores in which several batches may be open at once; SQLite admits one writer."""
+
+
+@pytest.fixture
+def clock() -> SteppedClock:
+    return SteppedClock()
+
+
+def make_store(kind: str, clock: SteppedClock, tmp_path: Path, request: pytest.FixtureRequest) -> Store:
+    """A store on a fresh database; not open yet."""
+    if kind == "memory":
+        from perdure.store.memory import MemoryStore
+
+        return MemoryStore(clock=clock.now)
+    if kind == "sqlite":
+        from perdure.store.sqlite import SqliteStore
+
+        return SqliteStore(tmp_path / "tasks.db", clock=clock.now)
+    from perdure.store.postgres import PostgresStore
+
+    return PostgresStore(request.getfixturevalue("postgres_database"), clock=clock.now)
+
+
+async def _opened(store: Store) -> AsyncIterator[Store]:
+    await store.migrate()
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@pytest.fixture(params=KINDS)
+async def store(request: pytest.FixtureRequest, clock: SteppedClock, tmp_path: Path) -> AsyncIterator[Store]:
+    async for opened in _opened(make_store(request.param, clock, tmp_path, request)):
+        yield opened
+
+
+@pytest.fixture(params=CONCURRENT)
+async def shared(request: pytest.FixtureRequest, clock: SteppedClock, tmp_path: Path) -> AsyncIterator[Store]:
+    """A store in which two batches may be open at once."""
+    async for opened in _opened(make_store(request.param, clock, tmp_path, request)):
+        yield opened

@@ -1,6 +1,6 @@
 """Makes the readings and photographs in input/ again, as they are shipped. The notes were written by hand.
 
-    python examples/field_station/make_input.py [FOLDER]
+python examples/field_station/make_input.py [FOLDER]
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ def column(file: str, name: str) -> list[float]:
 
 
 def thumbnail(photo: str, width: int, target: Path) -> dict[str, Any]:
-    """A smaller, cleaned and sharpened copy of a photograph in the folder `target`. The file appears whole or not at all,
-    and doing it twice gives the same file: what a job that may run again should look like."""
+    """A smaller, cleaned and sharpened copy of a photograph, in the folder `target`. The file appears whole or not at
+    all, and doing it twice gives the same file: what a job that may run again should look like."""
     image = Image.open(INPUT / "photos" / photo).convert("RGB")
     clean = image.filter(ImageFilter.MedianFilter(7))
     small = clean.resize((width, round(width * image.height / image.width)), Image.Resampling.LANCZOS)

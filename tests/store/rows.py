@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import copy
 from typing import Any
 
-from perdure.core.model import Attempt, Key, Task, WorkerSession
+from perdure.core.model import SECOND, Attempt, Key, Task, WorkerSession
 from perdure.core.states import State
 from perdure.store.base import Store
 from tests.clock import START
@@ -36,8 +36,8 @@ def leased(task: Task, *, number: int = 1, bits: int = 77, session: int = 7, **f
     """`task` as a claim leaves it."""
     return changed(
         task, state=State.LEASED, place=None, ready_at=None, lease_number=number, lease_bits=bits, received=False,
-        session=session, worker="w1", poll=1, attempt_started_at=START, heartbeat_at=START, lease_until=START + 10_000_000,
-        wake_at=START + 10_000_000, **fields,
+        session=session, worker="w1", poll=1, attempt_started_at=START, heartbeat_at=START, lease_until=START + 10 *
+        SECOND, wake_at=START + 10 * SECOND, **fields,
     )  # fmt: skip
 
 
@@ -46,7 +46,7 @@ def closed(task: Task, state: State = State.SUCCEEDED, **fields: Any) -> Task:
     return changed(task, **({"state": state, "place": None, "wake_at": None, "closed_at": START} | fields))
 
 
-def new_key(name: str, task: int, *, expires_at: int = START + 60_000_000, **fields: Any) -> Key:
+def new_key(name: str, task: int, *, expires_at: int = START + 60 * SECOND, **fields: Any) -> Key:
     given: dict[str, Any] = {"namespace": "default", "app": "default", "kind": "task", "digest": b"digest"}
     return Key(key=name, task_id=task_id(task), expires_at=expires_at, **(given | fields))
 

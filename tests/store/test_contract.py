@@ -38,10 +38,10 @@ def ids(tasks: list[Task]) -> list[int]:
 FULL = new_task(
     1, app="app", kind=Kind.JOB, queue="mail", idempotency_key="key", retry_policy=b"policy", timeouts=b"timeouts",
     max_attempts=9, identity="me", retry_of=task_id(99), priority=2, fairness_key="tenant", place=5, run_at=START + 1,
-    ready_at=START + 2, expires_at=START + 3, attempt_deadline=START + 4, deadline=START + 5, heartbeat_deadline=START + 6,
-    lease_length=7 * SECOND, lease_until=START + 7, cancel_deadline=START + 8, wake_at=START + 9, attempt=2,
-    lost_deliveries=1, lease_number=3, lease_bits=-5, received=True, session=11, worker="w", poll=4, started_at=START + 10,
-    attempt_started_at=START + 11, heartbeat_at=START + 12, cancel_requested_at=START + 13, cancel_reason="why",
+    ready_at=START + 2, expires_at=START + 3, attempt_deadline=START + 4, deadline=START + 5, heartbeat_deadline=START
+    + 6, lease_length=7 * SECOND, lease_until=START + 7, cancel_deadline=START + 8, wake_at=START + 9, attempt=2,
+    lost_deliveries=1, lease_number=3, lease_bits=-5, received=True, session=11, worker="w", poll=4, started_at=START
+    + 10, attempt_started_at=START + 11, heartbeat_at=START + 12, cancel_requested_at=START + 13, cancel_reason="why",
     progress=b"progress", checkpoint=b"checkpoint", failure=b"failure", done_number=2, done_bits=6, done_state=4,
 )  # fmt: skip
 """A row with something in every column that an open task has."""
@@ -261,9 +261,9 @@ async def test_claim_sees_ready_tasks_only(store: Store) -> None:
 async def test_lease_writes_the_columns_of_a_claim_and_no_other(store: Store) -> None:
     await insert(store, FULL)
     written = changed(
-        FULL, state=State.LEASED, place=None, ready_at=None, lease_number=4, lease_bits=-9, received=False, session=-2,
-        worker="w2", poll=8, attempt_started_at=START + 20, heartbeat_at=START + 21, lease_until=START + 22,
-        attempt_deadline=START + 23, heartbeat_deadline=START + 24, wake_at=START + 25, updated_at=START + 26,
+        FULL, state=State.LEASED, place=None, ready_at=None, lease_number=4, lease_bits=-9, received=False,
+        session=-2, worker="w2", poll=8, attempt_started_at=START + 20, heartbeat_at=START + 21, lease_until=START +
+        22, attempt_deadline=START + 23, heartbeat_deadline=START + 24, wake_at=START + 25, updated_at=START + 26,
     )  # fmt: skip
     async with store.batch() as batch:
         await batch.claim([Demand("lane-1", 1)])
@@ -274,11 +274,12 @@ async def test_lease_writes_the_columns_of_a_claim_and_no_other(store: Store) ->
 async def test_change_writes_what_a_decision_may_change_and_no_more(store: Store) -> None:
     await insert(store, FULL)
     written = changed(
-        FULL, state=State.RETRY_WAIT, place=None, ready_at=START + 30, lease_number=8, lease_bits=2**62, received=False,
-        session=None, worker="w3", poll=None, attempt_started_at=START + 31, heartbeat_at=START + 32, lease_until=None,
-        attempt_deadline=None, heartbeat_deadline=None, wake_at=START + 33, updated_at=START + 34, priority=1, attempt=3,
-        lost_deliveries=2, started_at=START + 35, cancel_requested_at=None, cancel_reason=None, cancel_deadline=None,
-        progress=b"p2", checkpoint=b"c2", failure=None, done_number=8, done_bits=-(2**62), done_state=10,
+        FULL, state=State.RETRY_WAIT, place=None, ready_at=START + 30, lease_number=8, lease_bits=2**62,
+        received=False, session=None, worker="w3", poll=None, attempt_started_at=START + 31, heartbeat_at=START + 32,
+        lease_until=None, attempt_deadline=None, heartbeat_deadline=None, wake_at=START + 33, updated_at=START + 34,
+        priority=1, attempt=3, lost_deliveries=2, started_at=START + 35, cancel_requested_at=None, cancel_reason=None,
+        cancel_deadline=None, progress=b"p2", checkpoint=b"c2", failure=None, done_number=8, done_bits=-(2**62),
+        done_state=10,
     )  # fmt: skip
     async with store.batch() as batch:
         await batch.lock([task_id(1)])
@@ -412,17 +413,17 @@ async def test_close_moves_a_row_with_the_payload_it_had(store: Store) -> None:
             [
                 closed(
                     task, State.FAILED, attempt=9, lost_deliveries=2, updated_at=START + 41, started_at=START + 42,
-                    cancel_requested_at=START + 43, cancel_reason="because", progress=b"p", checkpoint=b"c", failure=b"f",
-                    result=b"r", closed_at=START + 44, done_number=3, done_bits=-5, done_state=11,
+                    cancel_requested_at=START + 43, cancel_reason="because", progress=b"p", checkpoint=b"c",
+                    failure=b"f", result=b"r", closed_at=START + 44, done_number=3, done_bits=-5, done_state=11,
                 )
             ]
         )  # fmt: skip
     expected = changed(
         FULL, state=State.FAILED, attempt=9, lost_deliveries=2, updated_at=START + 41, started_at=START + 42,
-        cancel_requested_at=START + 43, cancel_reason="because", progress=b"p", checkpoint=b"c", failure=b"f", result=b"r",
-        closed_at=START + 44, done_number=3, done_bits=-5, done_state=11, place=None, ready_at=None, lease_until=None,
-        attempt_deadline=None, heartbeat_deadline=None, cancel_deadline=None, wake_at=None, session=None, poll=None,
-        lease_bits=0, received=False, heartbeat_at=None,
+        cancel_requested_at=START + 43, cancel_reason="because", progress=b"p", checkpoint=b"c", failure=b"f",
+        result=b"r", closed_at=START + 44, done_number=3, done_bits=-5, done_state=11, place=None, ready_at=None,
+        lease_until=None, attempt_deadline=None, heartbeat_deadline=None, cancel_deadline=None, wake_at=None,
+        session=None, poll=None, lease_bits=0, received=False, heartbeat_at=None,
     )  # fmt: skip
     assert plain(await read(store, 1)) == expected
     async with store.batch() as batch:

@@ -18,7 +18,7 @@ from perdure.store.base import Store, StoreFault
 
 PREFIX = "pdk_"
 """Start of every key, so that scanners for leaked secrets can find them."""
-RELOAD_SECONDS = 5.0
+RELOAD_SECONDS = 1.0
 """How long a server may not know of a key that was added or removed elsewhere."""
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -66,11 +66,11 @@ class Gate:
         another namespace than the one that the request names."""
         await self.load()
         found = {name: value for name, value in headers if name in _READ}
-        named = found.get(b"perdure-namespace", b"").decode("latin-1")
-        identity = limits.text(found.get(b"perdure-identity", b"").decode("latin-1"), "perdure-identity")
+        named = found.get(b"perdure-namespace", b"").decode("utf-8", "surrogateescape")
+        identity = limits.text(found.get(b"perdure-identity", b"").decode("utf-8", "surrogateescape"), "perdure-identity")
         if not self._keys:
             return Caller(limits.name(named or "default", "perdure-namespace"), identity)
-        scheme, _, key = found.get(b"authorization", b"").decode("latin-1").partition(" ")
+        scheme, _, key = found.get(b"authorization", b"").decode("utf-8", "surrogateescape").partition(" ")
         if not key:
             raise Unauthenticated("send the header Authorization: Bearer pdk_...")
         namespace = self._keys.get(hash_key(key.strip())) if scheme.lower() == "bearer" else None

@@ -89,7 +89,8 @@ class Service:
         task_id = ids.parse(body.task_id)
         task = await self._read(task_id)
         if wait and not is_closed(task.state):
-            task = await self._parking.hold(self._engine.watch(task_id, wait)) or task
+            found = await self._parking.hold(self._engine.watch(task_id, wait))
+            task = task if found is None else found
         with _reading():
             attempts = await self._engine.store.attempts([task_id])
         return views.task_view(task, attempts, payload=body.payload)

@@ -51,7 +51,9 @@ def enqueue(command: commands.Enqueue, now: int, rounds: Rounds) -> Insert:
     if start > now:
         task.ready_at = start
     else:
-        task.place = rounds.next(task.lane, task.fairness_key)
+        if command.place is None:
+            command.place = rounds.next(task.lane, task.fairness_key)
+        task.place = command.place
     task.wake_at = wake_at(task)
     return Insert(task)
 
@@ -240,9 +242,7 @@ def ring(task: Task, now: int, mint: Mint, rounds: Rounds, hold_until: int) -> l
             task.state = move(task.state, Cause.RETRY)
         task.ready_at = None
         task.place = rounds.next(task.lane, task.fairness_key)
-    task.wake_at = wake_at(task)
-    if task.wake_at is not None and task.wake_at <= now:
-        task.wake_at = hold_until
+    task.wake_at = wake_at(task, hold_until)
     return [Change(task)]
 
 

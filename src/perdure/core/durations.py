@@ -20,6 +20,7 @@ Duration = float | int | str
 
 MAX_SECONDS = 10 * 366 * 86_400.0
 """Longest duration accepted anywhere: ten years (field case B046)."""
+MAX_CHARACTERS = 100  #: of a duration as text
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)", re.ASCII)
@@ -43,7 +44,8 @@ def seconds(value: Duration, field: str, *, least: float = 0.0, most: float = MA
 
 
 def _parse(text: str, field: str) -> float:
-    text = text[:100]
+    if len(text) > MAX_CHARACTERS:
+        raise _unreadable(text[:MAX_CHARACTERS] + "...", field)
     if _NUMBER.fullmatch(text):
         return float(text)
     if _WHOLE.fullmatch(text):

@@ -5,7 +5,7 @@ A check raises InvalidArgument with the field, the limit and the kind of the val
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from perdure.core import messages
 from perdure.core.durations import MAX_SECONDS, seconds
@@ -24,6 +24,8 @@ MAX_QUEUES = 100  #: queues of one poll
 MAX_WAIT_SECONDS = 25.0  #: longest answer held back (JOB-14)
 MAX_PAGE = 1_000
 MAX_PRIORITY = 5
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def name(value: str, field: str, *, empty: bool = False, most: int = MAX_NAME) -> str:
@@ -119,10 +121,10 @@ def microseconds(value: datetime, field: str) -> int:
         raise InvalidArgument(
             f"{field} has no time zone", field=field, limit="RFC 3339 with an offset", kind="datetime"
         )
-    moment = value.timestamp()
-    if not 0 <= moment <= 4_102_444_800 + MAX_SECONDS:
+    moment = (value - _EPOCH) // timedelta(microseconds=1)
+    if not 0 <= moment <= (4_102_444_800 + MAX_SECONDS) * SECOND:
         raise InvalidArgument(f"{field} is out of range", field=field, limit="1970 to 2110", kind="datetime")
-    return int(moment * SECOND)
+    return moment
 
 
 def new_task(item: messages.NewTask) -> None:

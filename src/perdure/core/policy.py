@@ -28,8 +28,13 @@ def _earliest(*times: int | None) -> int | None:
     return min((time for time in times if time is not None), default=None)
 
 
-def wake_at(task: Task) -> int | None:
-    """When the alarm of an open task rings next: a lower bound of every deadline that counts in its state."""
+def _held(time: int | None, hold_until: int) -> int | None:
+    return None if time is None else max(time, hold_until)
+
+
+def wake_at(task: Task, hold_until: int = 0) -> int | None:
+    """When the alarm of an open task rings next: a lower bound of every deadline that counts in its state. The worker's
+    silence does not count before `hold_until`."""
     match task.state:
         case State.ENQUEUED:
             ready = task.ready_at if task.place is None else None
@@ -39,9 +44,9 @@ def wake_at(task: Task) -> int | None:
             return _earliest(task.ready_at, task.deadline)
         case State.LEASED:
             return _earliest(
-                task.lease_until,
+                _held(task.lease_until, hold_until),
                 task.attempt_deadline,
-                task.heartbeat_deadline,
+                _held(task.heartbeat_deadline, hold_until),
                 task.deadline,
                 task.cancel_deadline,
             )

@@ -14,12 +14,13 @@ MAX_TAGS = 10_000  #: keys remembered a lane before those that have been served 
 
 
 class _Lane:
-    __slots__ = ("floor", "tags", "time")
+    __slots__ = ("floor", "forget_at", "tags", "time")
 
     def __init__(self, floor: int) -> None:
         self.floor = floor
         self.time = 0
         self.tags: dict[str, int] = {}
+        self.forget_at = MAX_TAGS
 
 
 class Rounds:
@@ -27,6 +28,10 @@ class Rounds:
 
     def __init__(self) -> None:
         self._lanes: dict[str, _Lane] = {}
+
+    def knows(self, lane: str) -> bool:
+        """Whether `learn` was called for it."""
+        return lane in self._lanes
 
     def unknown(self, lanes: set[str]) -> list[str]:
         """Those of `lanes` that `learn` was not called for."""
@@ -41,8 +46,9 @@ class Rounds:
         seen = self._lanes[lane]
         tag = max(seen.tags.get(key, seen.floor), seen.time) + 1
         seen.tags[key] = tag
-        if len(seen.tags) > MAX_TAGS:
+        if len(seen.tags) > seen.forget_at:
             seen.tags = {k: t for k, t in seen.tags.items() if t > seen.time}
+            seen.forget_at = max(MAX_TAGS, 2 * len(seen.tags))
         return tag
 
     def front(self, lane: str) -> int:

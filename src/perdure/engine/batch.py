@@ -38,7 +38,9 @@ HOLD_UNKNOWN = 1_000_000  #: microseconds that lease expiry waits while another 
 class Batch:
     """One batch and its results. `run` may be called once; a batch that was not committed is made anew."""
 
-    def __init__(self, items: Sequence[Item], polls: Sequence[Parked], mint: Mint, rounds: Rounds) -> None:
+    def __init__(
+        self, items: Sequence[Item], polls: Sequence[Parked], mint: Mint, rounds: Rounds, clock: Callable[[], int]
+    ) -> None:
         self.items = items
         self.polls = polls
         self.answers: list[tuple[Item, c.Outcome]] = []
@@ -48,10 +50,14 @@ class Batch:
         self.under_full: set[str] = set()
         self._mint = mint
         self._rounds = rounds
+        self._clock = clock
         self._now = 0
         self._claimed: dict[str, list[Task]] = {}
         self._fresh: list[Parked] = []  #: polls that did not get leases of an earlier answer again
         self._alone = len(items) == 1 and items[0].deferrals >= MAX_DEFERRALS
+        for item in items:
+            if isinstance(item.command, c.Enqueue):
+                self._number(item.command)
 
     @property
     def single(self) -> bool:
@@ -89,6 +95,14 @@ class Batch:
         self._match()
         await self.ledger.flush(rows)
 
+    def _number(self, command: c.Enqueue) -> None:
+        """Id and round in order of arrival, before anything is awaited."""
+        if command.task_id is None:
+            command.task_id = self._mint.task_id(self._clock())
+        draft = command.draft
+        if command.place is None and not command.delay and draft.run_at is None and self._rounds.knows(draft.lane):
+            command.place = self._rounds.next(draft.lane, draft.fairness_key)
+
     # ------------------------------------------------------------------------------------------------------ phases
     async def _keys(self, rows: Rows, enqueues: list[tuple[Item, Any]]) -> list[tuple[Item, c.Enqueue]]:
         """Those of `enqueues` that may go on: un-keyed, or their key is theirs. The others are answered or deferred."""
@@ -96,8 +110,6 @@ class Batch:
         first: dict[KeyName, tuple[Item, c.Enqueue]] = {}
         repeats: list[tuple[Item, c.Enqueue]] = []
         for item, command in enqueues:
-            if command.task_id is None:
-                command.task_id = self._mint.task_id(rows.now)
             if command.key is None:
                 go_on.append((item, command))
             elif first.setdefault(_key_name(command), (item, command))[0] is not item:

@@ -25,7 +25,7 @@ from perdure.engine.alarms import Alarms
 from perdure.engine.batch import Batch
 from perdure.engine.dispatch import Dispatch, Parked, PollRequest
 from perdure.engine.gather import Gatherer, Item
-from perdure.engine.hints import Hints
+from perdure.engine.hints import Hints, Notice
 from perdure.engine.marks import Marks
 from perdure.engine.retention import Retention
 from perdure.engine.service import Loop
@@ -55,19 +55,24 @@ class Engine:
         self._stopping = False
         self._alarms = Alarms(store, self.apply, lambda: self._loops[0].nudge())
         self._hints = Hints(store, self._heard_ready, self._heard_closed)
-        services = (self._alarms, Retention(self.apply, self.now, retention), self._hints)
+        services = (
+            self._alarms,
+            Retention(self.apply, self.now, retention),
+            self._hints,
+            Notice(store, self._waiting, self._look_at_all),
+        )
         self._loops = [Loop(service) for service in services]
 
     def now(self) -> int:
         """The store's clock in microseconds, as far as known without asking."""
         return self.store.now()
 
-    async def start(self) -> None:
-        """Open nothing, run everything: the store must be open."""
+    async def start(self, *, services: bool = True) -> None:
+        """Run batches; the store must be open. Without `services` nothing happens by itself (alarms, retention, hints):
+        whoever steps the clock applies the chores."""
         for number in range(self.store.batches_in_flight):
             self._runners.append(asyncio.create_task(self._run(), name=f"perdure-batches-{number}"))
-        self._runners.append(asyncio.create_task(self._notice(), name="perdure-notice"))
-        for loop in self._loops:
+        for loop in self._loops if services else ():
             loop.start()
 
     async def stop(self) -> None:
@@ -77,10 +82,7 @@ class Engine:
         for loop in self._loops:
             await loop.stop()
         self._wake()
-        notice = self._runners.pop() if self._runners else None
-        if notice is not None:
-            notice.cancel()
-        await asyncio.gather(*self._runners, *([notice] if notice else []), return_exceptions=True)
+        await asyncio.gather(*self._runners)
         self._runners.clear()
         self._gatherer.fail(Unavailable("the server is stopping", retry_after=1.0))
 
@@ -129,7 +131,7 @@ class Engine:
         """Run a batch until its outcome is known, and answer it."""
         tries = 0
         while True:
-            batch = Batch(items, polls, self.mint, self._rounds)
+            batch = Batch(items, polls, self.mint, self._rounds, self.now)
             try:
                 await self._transact(batch)
             except DataFault as fault:
@@ -221,23 +223,21 @@ class Engine:
         stray.add_done_callback(self._strays.discard)
 
     # -------------------------------------------------------------------------------------------------------- hints
-    async def _notice(self) -> None:
-        """Other processes on the same SQLite file give no hints: look whether the file changed while somebody waits."""
-        while True:
-            await asyncio.sleep(0.05)
-            if (self.dispatch.waiting or self.watches) and await self.store.changed():
-                self.dispatch.heat_all()
-                self.watches.notify_all()
-
     def _heard_ready(self, lanes: Iterable[str]) -> None:
         self.dispatch.heat(lanes)
 
     def _heard_closed(self, task_ids: Iterable[bytes] | None) -> None:
         if task_ids is None:
-            self.watches.notify_all()
-            self.dispatch.heat_all()
+            self._look_at_all()
         else:
             self.watches.notify(task_ids)
+
+    def _waiting(self) -> bool:
+        return self.dispatch.waiting or bool(self.watches)
+
+    def _look_at_all(self) -> None:
+        self.watches.notify_all()
+        self.dispatch.heat_all()
 
 
 def _lanes_touched(items: Sequence[Item]) -> set[str]:

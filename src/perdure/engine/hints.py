@@ -3,6 +3,8 @@
 Hints are never data: they may be lost, late or doubled, and every listener repeats its look by itself. They go out on a
 connection of their own, at most one each 10 ms, and only while another server was heard of in the last five seconds;
 each server says that it is there once a second.
+
+Processes that share a SQLite file have no such channel: each notices that the file changed (`Notice`).
 """
 
 from __future__ import annotations
@@ -92,3 +94,19 @@ class Hints:
             self._closed(hint.closed)
         if hint.everything or hint.lanes:
             self._ready(hint.lanes)
+
+
+class Notice:
+    """While somebody waits, looks 20 times a second whether another process changed the SQLite file."""
+
+    name = "notice"
+
+    def __init__(self, store: Store, waiting: Callable[[], bool], look: Callable[[], None]) -> None:
+        self._store = store
+        self._waiting = waiting
+        self._look = look
+
+    async def run_once(self) -> float:
+        if self._waiting() and await self._store.changed():
+            self._look()
+        return 0.05

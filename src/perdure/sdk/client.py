@@ -1,8 +1,9 @@
-"""The client of applications: enqueue, look, wait, cancel, retry; for asyncio. `Perdure` in app.py is its blocking face.
+"""The client of applications: enqueue, look, wait, cancel, retry; for asyncio. `Perdure` in app.py is its blocking
+face.
 
 Every enqueue carries an idempotency key. Where the caller gives none, one is minted and kept while the call is repeated
-over outages, so a lost answer never makes a second task (IDEM-05). Concurrent `enqueue` calls share requests; each still
-returns only after its own task is committed.
+over outages, so a lost answer never makes a second task (IDEM-05). Concurrent `enqueue` calls share requests; each
+still returns only after its own task is committed.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
+from perdure.client.base import Service
 from perdure.core.durations import Duration
-from perdure.core.errors import PerdureError, ResourceExhausted, Unavailable, from_problem
+from perdure.core.errors import ResourceExhausted, Unavailable, from_problem
 from perdure.core.limits import MAX_BATCH
 from perdure.core.messages import (
     Cancel,
@@ -31,7 +33,6 @@ from perdure.core.messages import (
     TimeoutOptions,
 )
 from perdure.core.model import RetryPolicy
-from perdure.client.base import Service
 from perdure.sdk.batch import Batcher
 from perdure.sdk.converter import to_payloads
 from perdure.sdk.handle import OUTAGE_SECONDS, AsyncJob
@@ -47,8 +48,8 @@ _RETRY_SECONDS = (0.05, 2.0)
 class TaskOptions(TypedDict, total=False):
     """What a call may say about a task; it overrules what `@task` says, option by option.
 
-    Times are seconds or text such as "90s"; `delay` and `run_at` exclude each other. Tasks that share a `fairness_key` in
-    a queue share one turn. `retry` and `timeouts` replace the task's own as a whole.
+    Times are seconds or text such as "90s"; `delay` and `run_at` exclude each other. Tasks that share a
+    `fairness_key` in a queue share one turn. `retry` and `timeouts` replace the task's own as a whole.
     """
 
     delay: Duration | None
@@ -143,28 +144,28 @@ class AsyncClient:
         return await (await self.service()).cancel(Cancel(id, reason))
 
     async def retry(self, id: str) -> AsyncJob:
-        """Run a task again: a waiting one now, a closed one as a new task. IllegalMove when there is nothing to retry."""
+        """Run a task again: a waiting one now, a closed one as a new task. IllegalMove when there is nothing to
+        retry."""
         reply = await (await self.service()).retry(Retry(id))
         return AsyncJob(self, reply.task_id)
 
     def _new_task(self, task: Task[..., Any] | str, payload: object, key: str | None, options: TaskOptions) -> NewTask:
         if unknown := options.keys() - TaskOptions.__annotations__.keys():
             raise TypeError(f"enqueue has no option {', '.join(sorted(unknown))}")
-        get = options.get
         own = task if isinstance(task, Task) else None
         return NewTask(
             own.name if own is not None else str(task),
             to_payloads(payload, "payload"),
-            get("queue") or (own.queue if own is not None else "default"),
+            options.get("queue") or (own.queue if own is not None else "default"),
             idempotency_key=key if key is not None else mint_key(),
             minted=key is None,
-            delay=get("delay"),
-            run_at=get("run_at"),
-            priority=get("priority") or (own.priority if own is not None else 3),
-            fairness_key=get("fairness_key", ""),
-            retry=get("retry") or (own.retry if own is not None else None),
-            timeouts=get("timeouts") or (own.timeouts if own is not None else None),
-            headers=get("headers") or {},
+            delay=options.get("delay"),
+            run_at=options.get("run_at"),
+            priority=options.get("priority") or (own.priority if own is not None else 3),
+            fairness_key=options.get("fairness_key", ""),
+            retry=options.get("retry") or (own.retry if own is not None else None),
+            timeouts=options.get("timeouts") or (own.timeouts if own is not None else None),
+            headers=options.get("headers") or {},
         )
 
     def _job(self, answer: Enqueued) -> AsyncJob:
@@ -190,7 +191,7 @@ class AsyncClient:
     async def _send_gathered(self, waiting: list[_Waiting]) -> None:
         try:
             answers = await self._send([new for new, _ in waiting])
-        except PerdureError as error:
+        except Exception as error:  # noqa: BLE001 - whatever went wrong, every caller must hear of it
             for _, answer in waiting:
                 if not answer.done():
                     answer.set_exception(error)

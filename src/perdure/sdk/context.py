@@ -1,4 +1,5 @@
-"""`ctx`: what a running handler may ask and say. The same object serves plain handlers, in their thread, and async ones.
+"""`ctx`: what a running handler may ask and say. The same object serves plain handlers, in their thread, and async
+ones.
 
 Nothing here talks to the server. Progress and checkpoint are left for the next heartbeat, which a thread of the worker
 sends; what that heartbeat answers (cancel, or lost) shows here.
@@ -64,8 +65,9 @@ class Context:
     def checkpoint(self, value: object) -> None:
         """Remember how far the work is: the next attempt finds `value` in `last_checkpoint` (TASK-22).
 
-        It is stored with the next heartbeat, about a second later at most, and with the end of the attempt. Do the effect
-        first, then checkpoint. At most 256 KiB. Raises Cancelled once the task is to stop, after noting the value.
+        It is stored with the next heartbeat, about a second later at most, and with the end of the attempt. Do the
+        effect first, then checkpoint. At most 256 KiB. Raises Cancelled once the task is to stop, after noting the
+        value.
         """
         payloads = to_payloads(value, "checkpoint")
         size = len(payloads[0].data)
@@ -76,8 +78,8 @@ class Context:
         self.raise_if_cancelled()
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
-        """Say how far the work is, for people. `done` below what was reported before, also by an earlier attempt, is not
-        shown: progress never goes back (JOB-10). `message` is cut to 2,000 characters."""
+        """Say how far the work is, for people. `done` below what was reported before, also by an earlier attempt,
+        is not shown: progress never goes back (JOB-10). `message` is cut to 2,000 characters."""
         for name, number in (("done", done), ("total", total)):
             if number is not None and (not math.isfinite(number) or number < 0):
                 raise InvalidArgument(f"{name} is {number!r}", field=name, limit="a number from 0 on", kind="float")
@@ -89,8 +91,8 @@ class Context:
         self._changed()
 
     def cancelled(self) -> bool:
-        """True once the handler should stop: cancel was asked for, the lease was lost, the attempt ran out of time, or the
-        worker is leaving."""
+        """True once the handler should stop: cancel was asked for, the lease was lost, the attempt ran out of time,
+        or the worker is leaving."""
         return bool(self._stop)
 
     def raise_if_cancelled(self) -> None:

@@ -5,8 +5,8 @@
     the rest    {"encoding": "json/plain"}: dict with str keys, list, str, int of 64 bits, finite float, bool, None
 
 A value that JSON would change is refused, never altered (field case B135): a tuple or set would come back as a list, a
-datetime or UUID as text, NaN as nothing. The check is the definition itself, encode, decode and compare, because three C
-calls cost less than a walk in Python; only a refused value is walked, to name the path of what is wrong.
+datetime or UUID as text, NaN as nothing. The check is the definition itself, encode, decode and compare, because
+three C calls cost less than a walk in Python; only a refused value is walked, to name the path of what is wrong.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ _MAX_TYPE = 255
 
 
 def to_failure(error: BaseException, *, code: str = "", skip: int = 0) -> Failure:
-    """The failure of an attempt that ended with `error`. `code` defaults to "fatal" for FatalError, else "handler_error";
-    `skip` is the number of outermost frames that are not the application's."""
+    """The failure of an attempt that ended with `error`. `code` defaults to "fatal" for FatalError, else
+    "handler_error"; `skip` is the number of outermost frames that are not the application's."""
     frames = error.__traceback__
     for _ in range(skip):
         frames = frames.tb_next if frames is not None else None

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 OUTAGE_SECONDS = 30.0
 """How long a server may be away before waiting for it raises Unavailable."""
+_ANSWER_SECONDS = 2.0
+"""What an answer may take beyond the wait before a bounded wait ends."""
 _LONGEST_WAIT = 1e12
 _RETRY_SECONDS = 0.2
 T = TypeVar("T")
@@ -41,8 +43,9 @@ class AsyncJob:
     async def result(self, timeout: Duration | None = None) -> Any:
         """What the task returned. None waits as long as it takes, 0 looks once.
 
-        Raises TaskFailed (with `failure`), TaskCanceled or TaskExpired as it closed; WaitTimeout while it is still open,
-        and the wait may be repeated; NotFound; Unavailable when no server answered for 30 s, or for all of `timeout`.
+        Raises TaskFailed (with `failure`), TaskCanceled or TaskExpired as it closed; WaitTimeout while it is still
+        open, and the wait may be repeated; NotFound; Unavailable when no server answered for 30 s, or for all of
+        `timeout`.
         """
         limit = None if timeout is None else seconds(timeout, "timeout", most=_LONGEST_WAIT)
         view = await self._closed(limit)
@@ -73,7 +76,10 @@ class AsyncJob:
             wait = min(max(0.0, end - time.monotonic()), MAX_WAIT_SECONDS)
             try:
                 service = await self._client.service()
-                view = await service.get(Get(self.id, wait=wait))
+                async with asyncio.timeout(wait + _ANSWER_SECONDS if wait < MAX_WAIT_SECONDS else None):
+                    view = await service.get(Get(self.id, wait=wait))
+            except TimeoutError:
+                raise Unavailable("no server answered in time") from None
             except Unavailable as error:
                 now = time.monotonic()
                 if now >= min(end, heard + OUTAGE_SECONDS):

@@ -1,7 +1,7 @@
 """`@task`: a function becomes a durable one, known by its name.
 
-A server stores only the name, so the name is what must stay stable. It defaults to the function's own `__name__`, without
-the module: moving the function to another file strands nothing. Two functions of one name are an error at once.
+A server stores only the name, so the name is what must stay stable. It defaults to the function's own `__name__`,
+without the module: moving the function to another file strands nothing. Two functions of one name are an error at once.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def task(
     lease              life of the lease without heartbeats, 30 s by default: how soon a vanished worker is noticed
     priority           1 first to 5 last
 
-    Times are seconds or text such as "10m" or "1h30m". Raises InvalidArgument for a bad option, TypeError for a function
-    that cannot be called as f(ctx, payload), and ValueError for a name that is taken.
+    Times are seconds or text such as "10m" or "1h30m". Raises InvalidArgument for a bad option, TypeError for a
+    function that cannot be called as f(ctx, payload), and ValueError for a name that is taken.
     """
     if type(priority) is not int or not 1 <= priority <= MAX_PRIORITY:
         raise InvalidArgument(f"priority is {priority!r}", field="priority", limit=f"1 to {MAX_PRIORITY}")

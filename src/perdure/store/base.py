@@ -212,7 +212,8 @@ class Store(Protocol):
         ...
 
     def batch(self, *, single: bool = False) -> AbstractAsyncContextManager[Batch]:
-        """A transaction; with `single` exactly one statement will be sent and needs no begin and commit."""
+        """A transaction. With `single` one statement writes, at most reads follow it, and neither begin nor commit is
+        sent."""
         ...
 
     async def committed(self, unknown: CommitUnknown) -> bool:

@@ -179,8 +179,6 @@ class MemoryBatch:
         self._store = store
         self._tables = tables
         self._transaction = transaction
-        self._single = single
-        self._verbs = 0
         self._now: int | None = None
 
     @property
@@ -189,8 +187,6 @@ class MemoryBatch:
 
     async def _begin(self) -> None:
         await self._store.pause()
-        self._verbs += 1
-        assert self._verbs == 1 or not self._single, "a single batch has one verb"
 
     def _found(self, table: Table[K, R], where: Callable[[R], bool], order: Callable[[R], Any]) -> list[K]:
         """The first half of a select that locks: the keys of the rows that its condition finds in the snapshot."""

@@ -1,32 +1,75 @@
-"""How values of core/model.py become rows, and rows become values.
+"""How values of core/model.py become rows of a database, and rows become values.
 
-Select lists follow the field order of the struct, so a row becomes a value without looking at names. Values are bound as
-plain ints, because drivers treat subclasses (State, bool) by a much slower path.
+Select lists follow the field order of the structs, so a row becomes a value without a look at names. The columns of a
+write are named here once, in the order in which its statement takes them. State, kind and received are bound as plain
+ints and so come first: drivers bind subclasses of int by a much slower path.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any
 
-from perdure.core.model import Attempt, Key, Task, WorkerSession
+from perdure.core.model import Task
 from perdure.core.states import Kind, State
 
 Row = tuple[Any, ...]
 
-_STATES = tuple(State(n) if n in set(State) else None for n in range(max(State) + 1))
-_KINDS = tuple(Kind(n) if n in set(Kind) else None for n in range(max(Kind) + 1))
+_STATES = {int(state): state for state in State}
+_KINDS = {int(kind): kind for kind in Kind}
 
-_LEASE = (
+LEASE = (
     "lease_number", "lease_bits", "session", "worker", "poll", "attempt_started_at", "heartbeat_at", "lease_until",
     "attempt_deadline", "heartbeat_deadline", "wake_at", "updated_at",
 )  # fmt: skip
-_CHANGE = (
-    "place", "ready_at", *_LEASE, "priority", "attempt", "lost_deliveries", "started_at", "cancel_requested_at",
+"""What a claim writes, besides state, received, and the nulls of place and ready_at."""
+
+CHANGE = (
+    *LEASE, "place", "ready_at", "priority", "attempt", "lost_deliveries", "started_at", "cancel_requested_at",
     "cancel_reason", "cancel_deadline", "progress", "checkpoint", "failure", "done_number", "done_bits", "done_state",
 )  # fmt: skip
-_CLOSE = (
+"""What a decision may change on an open task, besides state and received."""
+
+CLOSE = (
     "updated_at", "attempt", "lost_deliveries", "started_at", "cancel_requested_at", "cancel_reason", "done_number",
     "done_bits", "done_state", "closed_at", "progress", "checkpoint", "failure", "result",
 )  # fmt: skip
+"""What is written as a task closes, besides the state."""
+
+_APART = ("state", "kind", "received", "rowid", "result", "closed_at")
+INSERT = tuple(field for field in Task.__struct_fields__ if field not in _APART)
+"""What a new task writes, besides state, kind and received."""
+
+_lease = attrgetter(*LEASE)
+_change = attrgetter(*CHANGE)
+_close = attrgetter("lease_number", "lease_bits", *CLOSE)
+_insert = attrgetter(*INSERT)
+
+
+def task(row: Row) -> Task:
+    """The task of a row that was selected in field order."""
+    found = Task(*row)
+    found.state = _STATES[found.state]
+    found.kind = _KINDS[found.kind]
+    found.received = found.received == 1
+    return found
+
+
+def lease_row(task: Task, rowid: int | None) -> Row:
+    """State, received, row number, LEASE."""
+    return (int(task.state), int(task.received), rowid, *_lease(task))
+
+
+def change_row(task: Task, rowid: int | None) -> Row:
+    """State, received, row number, CHANGE."""
+    return (int(task.state), int(task.received), rowid, *_change(task))
+
+
+def close_row(task: Task, rowid: int | None) -> Row:
+    """State, row number, lease number and bits, CLOSE."""
+    return (int(task.state), rowid, *_close(task))
+
+
+def insert_row(task: Task) -> Row:
+    """State, kind, received, INSERT."""
+    return (int(task.state), int(task.kind), int(task.received), *_insert(task))

@@ -5,7 +5,18 @@
 -- name: lock
 -- Open tasks by id, without payload and headers; those that are held elsewhere are skipped.
 with locked as materialized (
-    select * from open_brief where id = any($1::uuid[]) order by id for update skip locked
+    select * from open_brief where id = any($1::uuid[]) for update skip locked
+)
+select locked.*, clock.now, clock.xid
+from (select count(*), now_us() as now, pg_current_xact_id()::text::bigint as xid from locked) as clock
+left join locked on true;
+
+-- name: lock_waiting
+-- Open tasks by id, without payload and headers; waits for those that are held elsewhere, in order of id.
+with locked as materialized (
+    select * from open_brief where id = any($1::uuid[])
+    order by id
+    for update
 )
 select locked.*, clock.now, clock.xid
 from (select count(*), now_us() as now, pg_current_xact_id()::text::bigint as xid from locked) as clock

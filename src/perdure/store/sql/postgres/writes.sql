@@ -2,12 +2,12 @@
 -- Move tasks to the closed ones, fenced by the lease; what does not change stays inside the database.
 with ending as materialized (
     select * from unnest(
-        $1::uuid[], $2::integer[], $3::bigint[], $4::smallint[], $5::integer[], $6::integer[], $7::bigint[],
-        $8::bigint[], $9::bigint[], $10::text[], $11::bytea[], $12::bytea[], $13::bytea[], $14::bytea[],
-        $15::bigint[], $16::integer[], $17::bigint[], $18::smallint[]
+        $1::uuid[], $2::integer[], $3::bigint[], $4::smallint[], $5::bigint[], $6::integer[], $7::integer[],
+        $8::bigint[], $9::bigint[], $10::text[], $11::integer[], $12::bigint[], $13::smallint[], $14::bigint[],
+        $15::bytea[], $16::bytea[], $17::bytea[], $18::bytea[]
     ) as v (
-        id, lease_number, lease_bits, state, attempt, lost_deliveries, updated_at, started_at, cancel_requested_at,
-        cancel_reason, progress, checkpoint, failure, result, closed_at, done_number, done_bits, done_state
+        id, lease_number, lease_bits, state, updated_at, attempt, lost_deliveries, started_at, cancel_requested_at,
+        cancel_reason, done_number, done_bits, done_state, closed_at, progress, checkpoint, failure, result
     )
 ),
 ended as (
@@ -45,15 +45,15 @@ select * from ended;
 -- Write claims.
 update tasks
 set place = null, ready_at = null,
-    state = v.state, lease_number = v.lease_number, lease_bits = v.lease_bits, received = v.received,
+    state = v.state, received = v.received, lease_number = v.lease_number, lease_bits = v.lease_bits,
     session = v.session, worker = v.worker, poll = v.poll, attempt_started_at = v.attempt_started_at,
     heartbeat_at = v.heartbeat_at, lease_until = v.lease_until, attempt_deadline = v.attempt_deadline,
     heartbeat_deadline = v.heartbeat_deadline, wake_at = v.wake_at, updated_at = v.updated_at
 from unnest(
-    $1::uuid[], $2::smallint[], $3::integer[], $4::bigint[], $5::boolean[], $6::bigint[], $7::text[], $8::bigint[],
+    $1::uuid[], $2::smallint[], $3::boolean[], $4::integer[], $5::bigint[], $6::bigint[], $7::text[], $8::bigint[],
     $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[]
 ) as v (
-    id, state, lease_number, lease_bits, received, session, worker, poll, attempt_started_at, heartbeat_at,
+    id, state, received, lease_number, lease_bits, session, worker, poll, attempt_started_at, heartbeat_at,
     lease_until, attempt_deadline, heartbeat_deadline, wake_at, updated_at
 )
 where tasks.id = v.id;
@@ -62,23 +62,23 @@ where tasks.id = v.id;
 -- Write all that a decision may change on an open task.
 update tasks
 set
-    state = v.state, place = v.place, ready_at = v.ready_at, lease_number = v.lease_number, lease_bits = v.lease_bits,
-    received = v.received, session = v.session, worker = v.worker, poll = v.poll,
-    attempt_started_at = v.attempt_started_at, heartbeat_at = v.heartbeat_at, lease_until = v.lease_until,
-    attempt_deadline = v.attempt_deadline, heartbeat_deadline = v.heartbeat_deadline, wake_at = v.wake_at,
-    updated_at = v.updated_at, priority = v.priority, attempt = v.attempt, lost_deliveries = v.lost_deliveries,
+    state = v.state, received = v.received, lease_number = v.lease_number, lease_bits = v.lease_bits,
+    session = v.session, worker = v.worker, poll = v.poll, attempt_started_at = v.attempt_started_at,
+    heartbeat_at = v.heartbeat_at, lease_until = v.lease_until, attempt_deadline = v.attempt_deadline,
+    heartbeat_deadline = v.heartbeat_deadline, wake_at = v.wake_at, updated_at = v.updated_at, place = v.place,
+    ready_at = v.ready_at, priority = v.priority, attempt = v.attempt, lost_deliveries = v.lost_deliveries,
     started_at = v.started_at, cancel_requested_at = v.cancel_requested_at, cancel_reason = v.cancel_reason,
     cancel_deadline = v.cancel_deadline, progress = v.progress, checkpoint = v.checkpoint, failure = v.failure,
     done_number = v.done_number, done_bits = v.done_bits, done_state = v.done_state
 from unnest(
-    $1::uuid[], $2::smallint[], $3::bigint[], $4::bigint[], $5::integer[], $6::bigint[], $7::boolean[], $8::bigint[],
-    $9::text[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[],
+    $1::uuid[], $2::smallint[], $3::boolean[], $4::integer[], $5::bigint[], $6::bigint[], $7::text[], $8::bigint[],
+    $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[],
     $16::bigint[], $17::bigint[], $18::smallint[], $19::integer[], $20::integer[], $21::bigint[], $22::bigint[],
     $23::text[], $24::bigint[], $25::bytea[], $26::bytea[], $27::bytea[], $28::integer[], $29::bigint[],
     $30::smallint[]
 ) as v (
-    id, state, place, ready_at, lease_number, lease_bits, received, session, worker, poll, attempt_started_at,
-    heartbeat_at, lease_until, attempt_deadline, heartbeat_deadline, wake_at, updated_at, priority, attempt,
+    id, state, received, lease_number, lease_bits, session, worker, poll, attempt_started_at, heartbeat_at,
+    lease_until, attempt_deadline, heartbeat_deadline, wake_at, updated_at, place, ready_at, priority, attempt,
     lost_deliveries, started_at, cancel_requested_at, cancel_reason, cancel_deadline, progress, checkpoint, failure,
     done_number, done_bits, done_state
 )
@@ -87,19 +87,19 @@ where tasks.id = v.id;
 -- name: insert
 -- New open tasks.
 insert into tasks (
-    id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, payload, headers, idempotency_key,
-    retry_policy, timeouts, max_attempts, identity, retry_of, priority, fairness_key, place, run_at, ready_at,
-    expires_at, attempt_deadline, deadline, heartbeat_deadline, lease_length, lease_until, cancel_deadline, wake_at,
-    attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll, started_at,
+    state, kind, received, id, namespace, type, lane, created_at, updated_at, app, queue, payload, headers,
+    idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of, priority, fairness_key, place, run_at,
+    ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline, lease_length, lease_until, cancel_deadline,
+    wake_at, attempt, lost_deliveries, lease_number, lease_bits, session, worker, poll, started_at,
     attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure, done_number,
     done_bits, done_state
 )
 select * from unnest(
-    $1::uuid[], $2::text[], $3::text[], $4::smallint[], $5::text[], $6::bigint[], $7::bigint[], $8::text[],
-    $9::smallint[], $10::text[], $11::bytea[], $12::bytea[], $13::text[], $14::bytea[], $15::bytea[], $16::integer[],
-    $17::text[], $18::uuid[], $19::smallint[], $20::text[], $21::bigint[], $22::bigint[], $23::bigint[],
+    $1::smallint[], $2::smallint[], $3::boolean[], $4::uuid[], $5::text[], $6::text[], $7::text[], $8::bigint[],
+    $9::bigint[], $10::text[], $11::text[], $12::bytea[], $13::bytea[], $14::text[], $15::bytea[], $16::bytea[],
+    $17::integer[], $18::text[], $19::uuid[], $20::smallint[], $21::text[], $22::bigint[], $23::bigint[],
     $24::bigint[], $25::bigint[], $26::bigint[], $27::bigint[], $28::bigint[], $29::bigint[], $30::bigint[],
-    $31::bigint[], $32::integer[], $33::integer[], $34::integer[], $35::bigint[], $36::boolean[], $37::bigint[],
+    $31::bigint[], $32::bigint[], $33::integer[], $34::integer[], $35::integer[], $36::bigint[], $37::bigint[],
     $38::text[], $39::bigint[], $40::bigint[], $41::bigint[], $42::bigint[], $43::bigint[], $44::text[], $45::bytea[],
     $46::bytea[], $47::bytea[], $48::integer[], $49::bigint[], $50::smallint[]
 );

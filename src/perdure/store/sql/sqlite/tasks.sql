@@ -164,7 +164,7 @@ select min(wake_at) from tasks where wake_at is not null;
 
 -- name: highest_places
 -- The highest place of each lane and priority, by one look at the end of each range of the index.
-select lane, (
+select lanes.column1, (
     select place
     from tasks
     where lane = lanes.column1 and priority = priorities.column1 and place is not null
@@ -201,61 +201,62 @@ returning id, cancel_requested_at is not null;
 -- name: close
 -- Move tasks to the closed ones: a copy that is fenced by the lease, then, when all rows matched, the delete.
 insert into closed_tasks (
-    id, namespace, type, state, lane, created_at, updated_at, app, kind, queue,
-    idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of, priority, fairness_key,
-    run_at, expires_at, deadline, lease_length, attempt, lost_deliveries, lease_number, worker,
-    started_at, attempt_started_at, cancel_requested_at, cancel_reason, done_number, done_bits, done_state, closed_at,
+    state, updated_at, attempt, lost_deliveries, started_at, cancel_requested_at, cancel_reason,
+    done_number, done_bits, done_state, closed_at, progress, checkpoint, failure, result,
+    id, namespace, type, lane, created_at, app, kind, queue, idempotency_key, retry_policy, timeouts, max_attempts,
+    identity, retry_of, priority, fairness_key, run_at, expires_at, deadline, lease_length, lease_number, worker,
+    attempt_started_at,
     parent_namespace, parent_workflow_id, parent_run_id, parent_event_id, workflow_id, first_run_id, original_run_id,
     previous_run_id, root_workflow_id, root_run_id, reset_run_id, reset_event_id, chain_attempt, cron, branch,
     event_count, history_bytes, digest, build, versioning_behavior, memo, search_attributes, user_metadata, links,
-    headers, progress, checkpoint, failure, payload, result
+    headers, payload
 )
 select
-    id, namespace, type, column4, lane, created_at, column5, app, kind, queue,
-    idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of, priority, fairness_key,
-    run_at, expires_at, deadline, lease_length, column6, column7, lease_number, worker,
-    column8, attempt_started_at, column9, column10, column11, column12, column13, column14,
+    column1, column5, column6, column7, column8, column9, column10,
+    column11, column12, column13, column14, column15, column16, column17, column18,
+    id, namespace, type, lane, created_at, app, kind, queue, idempotency_key, retry_policy, timeouts, max_attempts,
+    identity, retry_of, priority, fairness_key, run_at, expires_at, deadline, lease_length, lease_number, worker,
+    attempt_started_at,
     parent_namespace, parent_workflow_id, parent_run_id, parent_event_id, workflow_id, first_run_id, original_run_id,
     previous_run_id, root_workflow_id, root_run_id, reset_run_id, reset_event_id, chain_attempt, cron, branch,
     event_count, history_bytes, digest, build, versioning_behavior, memo, search_attributes, user_metadata, links,
-    headers, column15, column16, column17, payload, column18
+    headers, payload
 from (values :rows(18)) as closing
 cross join tasks
-where tasks.rowid = column1 and lease_number = column2 and lease_bits = column3;
+where tasks.rowid = column2 and tasks.lease_number = column3 and tasks.lease_bits = column4;
 delete from tasks where rowid in (values :rows(1));
 
 -- name: lease
 -- Write claims.
 update tasks
-set state = column2, place = null, ready_at = null, lease_number = column3, lease_bits = column4, received = column5,
+set state = column1, received = column2, place = null, ready_at = null, lease_number = column4, lease_bits = column5,
     session = column6, worker = column7, poll = column8, attempt_started_at = column9, heartbeat_at = column10,
     lease_until = column11, attempt_deadline = column12, heartbeat_deadline = column13, wake_at = column14,
     updated_at = column15
 from (values :rows(15)) as leases
-where tasks.rowid = column1;
+where tasks.rowid = column3;
 
 -- name: change
 -- Write all that a decision may change on an open task.
 update tasks
-set state = column2, place = column3, ready_at = column4, lease_number = column5, lease_bits = column6,
-    received = column7, session = column8, worker = column9, poll = column10, attempt_started_at = column11,
-    heartbeat_at = column12, lease_until = column13, attempt_deadline = column14, heartbeat_deadline = column15,
-    wake_at = column16, updated_at = column17, priority = column18, attempt = column19, lost_deliveries = column20,
+set state = column1, received = column2, lease_number = column4, lease_bits = column5, session = column6,
+    worker = column7, poll = column8, attempt_started_at = column9, heartbeat_at = column10, lease_until = column11,
+    attempt_deadline = column12, heartbeat_deadline = column13, wake_at = column14, updated_at = column15,
+    place = column16, ready_at = column17, priority = column18, attempt = column19, lost_deliveries = column20,
     started_at = column21, cancel_requested_at = column22, cancel_reason = column23, cancel_deadline = column24,
     progress = column25, checkpoint = column26, failure = column27, done_number = column28, done_bits = column29,
     done_state = column30
 from (values :rows(30)) as changes
-where tasks.rowid = column1;
+where tasks.rowid = column3;
 
 -- name: insert
 -- New open tasks.
 insert into tasks (
-    state, kind, received, id, namespace, type, lane, created_at, updated_at, app, queue,
-    payload, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
-    priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
-    lease_length, lease_until, cancel_deadline, wake_at,
-    attempt, lost_deliveries, lease_number, lease_bits, session, worker, poll,
-    started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state
+    state, kind, received, id, namespace, type, lane, created_at, updated_at, app, queue, payload, headers,
+    idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of, priority, fairness_key, place, run_at,
+    ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline, lease_length, lease_until, cancel_deadline,
+    wake_at, attempt, lost_deliveries, lease_number, lease_bits, session, worker, poll, started_at,
+    attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure, done_number,
+    done_bits, done_state
 )
 values :rows(50);

@@ -1,0 +1,187 @@
+"""What is measured. Each workload gets a deployment on a fresh database and answers named numbers.
+
+Rates are per second, times in the unit that the name ends with. Definitions are those of the peers' scripts: a drain lasts
+from the first execution to the moment the store shows no open task, the start of the worker's process excluded; end to
+end is N jobs over enqueue plus drain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import aiohttp
+
+from benchmarks.deployment import Deployment
+from benchmarks.payload import PAYLOAD
+from benchmarks.processes import cpu_seconds, descendants, kill, wait_until
+from perdure import AsyncPerdure, Perdure
+
+Numbers = dict[str, float]
+
+IN_FLIGHT = 100
+_WARM_UP = 20
+_TALLY_LOOK = 0.05  #: seconds between two looks, like those of the peers
+_STORE_LOOK = 0.02
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of each."""
+
+    jobs: int = 5_000
+    enqueues: int = 10_000
+    samples: int = 200
+
+
+QUICK = Sizes(jobs=1_000, enqueues=500, samples=20)
+
+
+def jobs(deployment: Deployment, sizes: Sizes, task: str = "noop") -> Numbers:
+    """Bulk enqueue while no worker runs, then one worker of 100 slots until all jobs are closed."""
+    enqueue_rate = _enqueue_all(deployment, sizes.jobs, task)
+    begun = time.monotonic()
+    server_cpu = deployment.server_cpu()
+    worker = deployment.worker()
+    first = wait_until(lambda: deployment.executed() > 0, every=_STORE_LOOK)
+    last = _drained(deployment, sizes.jobs)
+    return {
+        "jobs_per_s": sizes.jobs / (sizes.jobs / enqueue_rate + last - first),
+        "bulk_enqueue_per_s": enqueue_rate,
+        "drain_per_s": sizes.jobs / (last - first),
+        "worker_boot_s": first - begun,
+        "server_us_per_job": (deployment.server_cpu() - server_cpu) / sizes.jobs * 1e6,
+        "worker_us_per_job": cpu_seconds(worker.pid) / sizes.jobs * 1e6,
+        "executed": deployment.executed(),
+        "lost": sizes.jobs - deployment.database.succeeded(),
+    }
+
+
+def enqueues(deployment: Deployment, sizes: Sizes) -> Numbers:
+    """Single durable enqueues, 100 in flight, over the SDK's default transport without coalescing, and over plain HTTP;
+    each call returns when its job is committed."""
+    server_cpu = deployment.server_cpu()
+    rate = asyncio.run(_enqueues_by_sdk(deployment.url, sizes.enqueues))
+    by_sdk = deployment.server_cpu()
+    plain_rate = asyncio.run(_enqueues_by_http(deployment.url, sizes.enqueues))
+    return {
+        "enqueues_per_s": rate,
+        "http_enqueues_per_s": plain_rate,
+        "server_us_per_enqueue": (by_sdk - server_cpu) / sizes.enqueues * 1e6,
+        "http_server_us_per_enqueue": (deployment.server_cpu() - by_sdk) / sizes.enqueues * 1e6,
+        "lost": 2 * (sizes.enqueues + _WARM_UP) - deployment.database.open_tasks(),
+    }
+
+
+def latency(deployment: Deployment, sizes: Sizes) -> Numbers:
+    """One job at a time on an idle system, from the call of enqueue to the result in the client: by the blocking client
+    and by the asyncio one."""
+    deployment.worker()
+    blocking = _round_trips(deployment.url, sizes.samples)
+    awaited = asyncio.run(_awaited_round_trips(deployment.url, sizes.samples))
+    return _percentiles(blocking, "") | _percentiles(awaited, "asyncio_")
+
+
+def recovery(deployment: Deployment, sizes: Sizes, whole: bool) -> Numbers:
+    """SIGKILL to the worker when half of the jobs have run. `whole`: supervisor and all, and a new worker is started at
+    once; else only the process that runs handlers, which its supervisor replaces."""
+    _enqueue_all(deployment, sizes.jobs, "noop")
+    worker = deployment.worker()
+    wait_until(lambda: deployment.executed() >= sizes.jobs // 2, every=0.001)
+    executed = deployment.executed()
+    killed = time.monotonic()
+    if whole:
+        kill(worker)
+        deployment.worker()
+    else:
+        for pid in descendants(worker.pid)[1:]:
+            os.kill(pid, 9)
+    last = _drained(deployment, sizes.jobs)
+    return {
+        "recovery_s": last - killed,
+        "executed_at_kill": executed,
+        "lost": sizes.jobs - deployment.database.succeeded(),
+        "run_again": deployment.executed() - sizes.jobs,
+    }
+
+
+def _enqueue_all(deployment: Deployment, count: int, task: str) -> float:
+    """The rate of enqueue_many."""
+
+    async def enqueue() -> float:
+        async with AsyncPerdure(deployment.url) as client:
+            begun = time.perf_counter()
+            await client.enqueue_many(task, [PAYLOAD] * count)
+            return count / (time.perf_counter() - begun)
+
+    return asyncio.run(enqueue())
+
+
+def _drained(deployment: Deployment, count: int) -> float:
+    wait_until(lambda: deployment.executed() >= count, every=_TALLY_LOOK)
+    return wait_until(lambda: deployment.database.open_tasks() == 0, every=_STORE_LOOK)
+
+
+async def _enqueues_by_sdk(url: str, count: int) -> float:
+    async with AsyncPerdure(url, coalesce=False) as client:
+        return await _rate(lambda: client.enqueue("noop", PAYLOAD), count)
+
+
+async def _enqueues_by_http(url: str, count: int) -> float:
+    body = json.dumps({"type": "noop", "payload": PAYLOAD}).encode()
+    headers = {"Content-Type": "application/json"}
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=IN_FLIGHT)) as session:
+
+        async def post() -> None:
+            async with session.post(f"{url}/v1/tasks", data=body, headers=headers) as response:
+                response.raise_for_status()
+                await response.read()
+
+        return await _rate(post, count)
+
+
+async def _rate(call: Callable[[], Awaitable[object]], count: int) -> float:
+    """Calls per second with 100 of them in flight."""
+    for _ in range(_WARM_UP):
+        await call()
+    left = iter(range(count))
+
+    async def caller() -> None:
+        for _ in left:
+            await call()
+
+    begun = time.perf_counter()
+    await asyncio.gather(*(caller() for _ in range(IN_FLIGHT)))
+    return count / (time.perf_counter() - begun)
+
+
+def _round_trips(url: str, samples: int) -> list[float]:
+    seconds = []
+    with Perdure(url) as client:
+        for _ in range(_WARM_UP + samples):
+            begun = time.perf_counter()
+            client.enqueue("echo", PAYLOAD).result(timeout=30)
+            seconds.append(time.perf_counter() - begun)
+    return seconds[_WARM_UP:]
+
+
+async def _awaited_round_trips(url: str, samples: int) -> list[float]:
+    seconds = []
+    async with AsyncPerdure(url) as client:
+        for _ in range(_WARM_UP + samples):
+            begun = time.perf_counter()
+            job = await client.enqueue("echo", PAYLOAD)
+            await job.result(timeout=30)
+            seconds.append(time.perf_counter() - begun)
+    return seconds[_WARM_UP:]
+
+
+def _percentiles(seconds: list[float], prefix: str) -> Numbers:
+    ordered = sorted(seconds)
+    return {
+        f"{prefix}p{percent}_ms": ordered[round(percent / 100 * (len(ordered) - 1))] * 1e3 for percent in (50, 95, 99)
+    }

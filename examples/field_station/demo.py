@@ -1,0 +1,129 @@
+"""Runs the example with a real crash: a server, a worker that is killed with SIGKILL in the middle, another worker.
+
+The last line says how it ended; the exit status is 0 only if every job succeeded and some had been running when the
+worker was killed. Files go to demo-run/ in the current folder, which is made anew.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+HERE = Path(__file__).parent
+RUN = Path("demo-run").absolute()
+PERDURE = str(Path(sys.executable).with_name("perdure"))
+WIDTHS = (320, 160)
+
+
+@contextmanager
+def process(name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A perdure command in a process group of its own, its output in demo-run/NAME.log; asked to end, then made to."""
+    with (RUN / f"{name}.log").open("wb") as log:
+        started = subprocess.Popen([PERDURE, *arguments], stdout=log, stderr=log, start_new_session=True)
+    try:
+        yield started
+    finally:
+        started.terminate()
+        try:
+            started.wait(10)
+        except subprocess.TimeoutExpired:
+            kill(started)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL to a process and all that it started: no handler, no clean-up, no goodbye."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def jobs() -> list[tuple[str, dict[str, Any]]]:
+    """(task, payload) of all jobs, the three kinds mixed."""
+    readings = [("month_report", {"file": path.name}) for path in sorted((HERE / "input/readings").iterdir())]
+    photos = [
+        ("thumbnail", {"photo": path.name, "width": width, "target": str(RUN / "thumbnails")})
+        for path in sorted((HERE / "input/photos").iterdir())
+        for width in WIDTHS
+    ]
+    notes = [("note_digest", {"note": path.name}) for path in sorted((HERE / "input/notes").iterdir())]
+    mixed: Any = chain.from_iterable(zip_longest(readings, photos, notes))
+    return [job for job in mixed if job is not None]
+
+
+def key(task: str, payload: dict[str, Any]) -> str:
+    """What makes a job the same job, however often it is enqueued: "thumbnail marsh-01.png 320"."""
+    return " ".join([task, *(str(value) for name, value in payload.items() if name != "target")])
+
+
+def shown(result: dict[str, Any]) -> str:
+    """A result in a few words."""
+    if "temperature_c" in result:
+        mean = result["temperature_c"]
+        return f"mean {mean['mean']} °C, 95 % between {mean['low']} and {mean['high']}"
+    if "size" in result:
+        return f"{result['file']}, {result['bytes']} bytes"
+    return f"{result['words']} words, often: {', '.join(result['frequent'])}"
+
+
+def table(views: list[Any], results: list[Any], most: int = 16) -> Table:
+    """One line a job: those that the kill interrupted first, then some of the others."""
+    rows = Table("job", "attempts", "result", box=None, pad_edge=False)
+    pairs = sorted(zip(views, results, strict=True), key=lambda pair: -len(pair[0].attempts))
+    for view, result in pairs[:most]:
+        rows.add_row(view.idempotency_key, str(1 + len(view.attempts)), shown(result))
+    if len(pairs) > most:
+        rows.add_row(f"... {len(pairs) - most} more", "", "")
+    return rows
+
+
+def run(server: str) -> int:
+    """Enqueue everything, kill the worker after a third of it, and count what came of it."""
+    os.environ["PERDURE_URL"] = server
+    from app import app
+
+    worker = ("worker", str(HERE / "app.py"), "--server", server)
+    handles = [app.enqueue(name, payload, idempotency_key=key(name, payload)) for name, payload in jobs()]
+    print(f"{len(handles)} jobs are enqueued; a worker starts")
+    with process("worker-1", *worker) as first:
+        handles[len(handles) // 3].result(timeout=60)
+        kill(first)
+    print("a third is done; the worker was killed with SIGKILL; another one starts")
+    with process("worker-2", *worker):
+        results = [handle.result(timeout=60) for handle in handles]
+    views = [handle.status() for handle in handles]
+    Console().print(table(views, results))
+    succeeded = sum(view.state == "SUCCEEDED" for view in views)
+    resumed = sum(bool(view.attempts) for view in views)
+    lost = len(handles) - succeeded
+    print(f"demo: {succeeded} of {len(handles)} jobs succeeded, {resumed} resumed after a kill, {lost} lost")
+    return 0 if succeeded == len(handles) and resumed > 0 else 1
+
+
+def main() -> int:
+    shutil.rmtree(RUN, ignore_errors=True)
+    RUN.mkdir()
+    port = str(free_port())
+    with process("server", "server", "--store", f"sqlite:///{RUN}/jobs.db", "--port", port):
+        return run(f"http://127.0.0.1:{port}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Durable background jobs for Python, on a SQLite file or on PostgreSQL."""

@@ -1,0 +1,262 @@
+"""What the REST interface takes and shows. Payloads are plain JSON values here; elsewhere they are opaque bytes."""
+
+from __future__ import annotations
+
+import base64
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from perdure.core import messages as m
+from perdure.core.durations import Duration
+from perdure.core.errors import InvalidArgument, Problem
+from perdure.core.model import Failure, Payload, Payloads, RetryPolicy
+from perdure.core.states import State
+
+JSON_PLAIN = {"encoding": "json/plain"}
+
+
+class TaskRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A task to enqueue. `task_type` and `type` are the same field; so are `idempotency_key` and the header."""
+
+    task_type: str | None = None
+    type: str | None = None
+    payload: Any = None
+    queue: str = "default"
+    app: str = "default"
+    delay: Duration | None = None
+    run_at: datetime | None = None
+    idempotency_key: str | None = None
+    priority: int = 3
+    fairness_key: str = ""
+    retry: RetryPolicy | None = None
+    timeouts: m.TimeoutOptions | None = None
+    headers: dict[str, str] = {}
+
+
+class BatchRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """1 to 1,000 tasks; each is answered by itself."""
+
+    tasks: list[TaskRequest]
+
+
+class PayloadOnly(msgspec.Struct):
+    """The same body once more, for the payload as it was written: reading it as numbers would round some of them."""
+
+    payload: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class PayloadsOnly(msgspec.Struct):
+    tasks: list[PayloadOnly]
+
+
+class CancelRequest(msgspec.Struct, forbid_unknown_fields=True):
+    reason: str = ""
+
+
+class JobError(msgspec.Struct):
+    """Why a job failed (JOB-05); `code` is stable."""
+
+    code: str
+    message: str
+    retryable: bool
+
+
+class JobProgress(msgspec.Struct):
+    done: float = 0
+    total: float | None = None
+    message: str = ""
+
+
+class JobLinks(msgspec.Struct):
+    cancel: str
+
+
+class Job(msgspec.Struct, kw_only=True):
+    """The job resource (JOB-02): one view for everything that runs."""
+
+    id: str
+    state: str
+    progress: JobProgress
+    created_at: datetime
+    updated_at: datetime
+    result_url: str | None = None
+    error: JobError | None = None
+    links: JobLinks
+
+
+class AcceptedTask(Job, kw_only=True):
+    """The answer to an enqueue: the job, and its id by the name that tasks use."""
+
+    task_id: str
+    duplicate: bool = False
+
+
+class BatchOutcome(msgspec.Struct, omit_defaults=True):
+    task_id: str | None = None
+    duplicate: bool = False
+    error: Problem | None = None
+
+
+class BatchReply(msgspec.Struct):
+    tasks: list[BatchOutcome]
+
+
+class TaskDocument(msgspec.Struct, kw_only=True):
+    """A task with all that its owner may know; see core/messages.py for the fields. `payload` and `result` are JSON
+    values, or {"encoding", "data" (base64)} where the stored encoding is not JSON."""
+
+    task_id: str
+    namespace: str
+    app: str
+    type: str
+    queue: str
+    state: str
+    job_state: str
+    priority: int
+    attempt: int
+    max_attempts: int
+    lost_deliveries: int
+    created_at: datetime
+    updated_at: datetime
+    run_at: datetime | None
+    started_at: datetime | None
+    closed_at: datetime | None
+    expires_at: datetime | None
+    deadline: datetime | None
+    worker: str | None
+    idempotency_key: str | None
+    fairness_key: str
+    identity: str
+    retry_of: str | None
+    progress: JobProgress | None
+    failure: dict[str, Any] | None
+    attempts: list[dict[str, Any]]
+    waiting_for: str
+    next_event_at: datetime | None
+    cancel_requested_at: datetime | None
+    cancel_reason: str | None
+    payload: Any = None
+    result: Any = None
+
+
+class TaskList(msgspec.Struct):
+    tasks: list[TaskDocument]
+    next: str | None
+
+
+class WorkerDocument(msgspec.Struct):
+    """A registered worker process. `seen_at`: its last sign of life."""
+
+    identity: str
+    queues: list[str]
+    slots: int
+    build: str
+    started_at: datetime
+    seen_at: datetime
+    ending: bool  #: it is gone and its leases are being ended
+
+
+class Health(msgspec.Struct):
+    status: str
+
+
+def new_task(request: TaskRequest, written: PayloadOnly, header_key: str | None = None) -> m.NewTask:
+    """The body of the wire protocol for a REST request."""
+    type_ = request.type if request.task_type is None else request.task_type
+    if type_ is None or (request.type is not None and request.type != type_):
+        raise InvalidArgument("give task_type (or type), once", field="task_type", kind="null")
+    key = request.idempotency_key
+    if key is not None and header_key is not None and key != header_key:
+        raise InvalidArgument("the header Idempotency-Key says something else", field="idempotency_key", kind="str")
+    return m.NewTask(
+        type=type_,
+        payload=(Payload(JSON_PLAIN, bytes(written.payload)),),
+        queue=request.queue,
+        app=request.app,
+        idempotency_key=header_key if key is None else key,
+        delay=request.delay,
+        run_at=request.run_at,
+        priority=request.priority,
+        fairness_key=request.fairness_key,
+        retry=request.retry,
+        timeouts=request.timeouts,
+        headers=request.headers,
+    )
+
+
+def job(view: m.TaskView) -> Job:
+    return Job(**_job(view))
+
+
+def accepted(view: m.TaskView, duplicate: bool) -> AcceptedTask:
+    return AcceptedTask(task_id=view.task_id, duplicate=duplicate, **_job(view))
+
+
+def _job(view: m.TaskView) -> dict[str, Any]:
+    return {
+        "id": view.task_id,
+        "state": view.job_state,
+        "progress": _progress(view) or JobProgress(),
+        "created_at": view.created_at,
+        "updated_at": view.updated_at,
+        "error": _job_error(view) if view.job_state == "FAILED" else None,
+        "links": JobLinks(cancel=f"/v1/jobs/{view.task_id}/cancel"),
+    }
+
+
+def _job_error(view: m.TaskView) -> JobError:
+    """A failed job may be run again by its owner unless it said that this is of no use."""
+    if view.failure is not None:
+        return JobError(view.failure.code, view.failure.message, view.failure.retryable)
+    return JobError(view.state.lower(), f"the task {State[view.state].name}", True)
+
+
+def _progress(view: m.TaskView) -> JobProgress | None:
+    found = view.progress
+    return None if found is None else JobProgress(found.done, found.total, found.message)
+
+
+def document(view: m.TaskView) -> TaskDocument:
+    fields = {name: getattr(view, name) for name in _SAME}
+    return TaskDocument(
+        **fields,
+        progress=_progress(view),
+        failure=_failure(view.failure),
+        attempts=[
+            {**msgspec.structs.asdict(attempt), "failure": _failure(attempt.failure)} for attempt in view.attempts
+        ],
+        payload=None if view.payload is None else value(view.payload),
+        result=None if view.result is None else value(view.result),
+    )
+
+
+_SHAPED = {"progress", "failure", "attempts", "payload", "result"}
+_SAME = tuple(name for name in TaskDocument.__struct_fields__ if name not in _SHAPED)
+
+
+def _failure(failure: Failure | None) -> dict[str, Any] | None:
+    if failure is None:
+        return None
+    shown = msgspec.structs.asdict(failure)
+    shown["details"] = value(failure.details)
+    shown["cause"] = _failure(failure.cause)
+    return shown
+
+
+def value(payloads: Payloads) -> Any:
+    """One payload as its value, none as null, several as a list."""
+    values = [_one(payload) for payload in payloads]
+    return values[0] if len(values) == 1 else values or None
+
+
+def _one(payload: Payload) -> Any:
+    encoding = payload.metadata.get("encoding", "")
+    if encoding == "json/plain":
+        try:
+            msgspec.json.decode(payload.data, type=msgspec.Raw)
+            return msgspec.Raw(payload.data)
+        except (msgspec.DecodeError, RecursionError):
+            encoding = "json/broken"
+    return {"encoding": encoding, "data": base64.b64encode(payload.data).decode()}

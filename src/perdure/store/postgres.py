@@ -1,0 +1,201 @@
+"""PostgreSQL 16 and newer, through asyncpg.
+
+Connections: one a batch in flight and one more for what runs beside them (retention), one for reads and hints, one that
+listens. Batches are kept apart by row locks that nobody waits for; everything else is the server's READ COMMITTED.
+
+A commit whose answer did not come is settled in three steps. The server process that may still be at it is ended and must
+be gone. Ids that the batch inserted are looked for: they are there exactly if it committed. Without such ids the
+transaction id tells, as long as the server has not restarted: after a crash or a fail-over ids are handed out again. Then
+the answer is no, and the batch is tried again; all that is not an insert is fenced by leases and keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import asyncpg
+
+from perdure.core.errors import Conflict
+from perdure.core.model import Attempt, Task, WorkerSession
+from perdure.store import rows
+from perdure.store.base import CommitUnknown, Filter, StoreFault, Switch
+from perdure.store.postgres_batch import CommitLost, PostgresBatch
+from perdure.store.postgres_clock import Clock
+from perdure.store.postgres_session import (
+    ANSWER_SECONDS,
+    BASE_SETTINGS,
+    BATCH_SETTINGS,
+    Backend,
+    Session,
+    Sessions,
+    close,
+    connect,
+)
+from perdure.store.statements import migrations, statements
+
+CHANNEL = "perdure"
+_LAST_ID = b"\xff" * 16
+_GONE_TRIES = 100
+_GONE_SECONDS = 0.02
+_LISTEN_AGAIN_SECONDS = 1.0
+
+
+class PostgresStore:
+    """See base.Store. `clock` (microseconds) replaces the database's clock, `switch` is awaited before every statement:
+    both are for tests."""
+
+    batches_in_flight = 2
+    dead_entries = True
+
+    def __init__(self, url: str, *, clock: Callable[[], int] | None = None, switch: Switch | None = None) -> None:
+        self._url = url
+        self._switch = switch
+        self._clock = Clock(clock)
+        self._writers = Sessions(self.batches_in_flight + 1, self._connect_writer)
+        self._readers = Sessions(1, self._connect_reader)
+        self._announcer = 0
+        self._listening: asyncio.Task[None] | None = None
+
+    async def _connect_writer(self) -> Session:
+        return await connect(self._url, BATCH_SETTINGS, seconds=ANSWER_SECONDS, switch=self._switch)
+
+    async def _connect_reader(self) -> Session:
+        return await connect(self._url, BASE_SETTINGS, seconds=ANSWER_SECONDS, switch=self._switch)
+
+    # life ----------------------------------------------------------------------------------------------------------
+    async def open(self) -> None:
+        async with self._readers.one() as session:
+            done: set[str] = set()
+            if (await session.fetch("has_migrations"))[0][0]:
+                done = {row[0] for row in await session.fetch("migrations")}
+            missing = [name for name, _ in migrations("postgres") if name not in done]
+            if missing:
+                raise Conflict(f"the database lacks {', '.join(missing)}: run `perdure migrate`")
+            self._clock.learn((await session.fetch("clock"))[0][0])
+
+    async def close(self) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.wait([self._listening])
+        await self._writers.close()
+        await self._readers.close()
+
+    async def migrate(self) -> list[str]:
+        session = await connect(self._url, BASE_SETTINGS, seconds=None)
+        try:
+            await session.script("migrate", statements("postgres")["prepare_migrations"])
+            done = {row[0] for row in await session.fetch("migrations")}
+            missing = [(name, sql) for name, sql in migrations("postgres") if name not in done]
+            for name, sql in missing:
+                async with session.connection.transaction():
+                    await session.script(name, sql)
+                    await session.write("add_migration", name)
+            return [name for name, _ in missing]
+        finally:
+            await close(session)
+
+    def now(self) -> int:
+        return self._clock.now()
+
+    # batches -------------------------------------------------------------------------------------------------------
+    @asynccontextmanager
+    async def batch(self, *, single: bool = False) -> AsyncIterator[PostgresBatch]:
+        async with self._writers.one() as session:
+            batch = PostgresBatch(session, self._clock, single=single)
+            try:
+                yield batch
+            except Exception:
+                await batch.roll_back()
+                raise
+            await batch.commit()
+
+    async def committed(self, unknown: CommitUnknown) -> bool:
+        async with self._readers.one() as session:
+            backend = unknown.backend if isinstance(unknown, CommitLost) else None
+            if backend is not None:
+                await self._end(session, backend)
+            if unknown.task_ids:
+                return bool(await session.fetch("trace", unknown.task_ids[:1]))
+            if unknown.xid is None or backend is None:
+                return False
+            found = await session.fetch("outcome", unknown.xid, backend.server_started_at)
+            return bool(found and found[0][0])
+
+    async def _end(self, session: Session, backend: Backend) -> None:
+        for _ in range(_GONE_TRIES):
+            if not await session.fetch("end_backend", backend.pid, backend.started_at):
+                return
+            await asyncio.sleep(_GONE_SECONDS)
+        raise StoreFault(f"server process {backend.pid} is still at a commit whose connection broke")
+
+    # reads ---------------------------------------------------------------------------------------------------------
+    async def _read(self, name: str, *args: object) -> list[asyncpg.Record]:
+        async with self._readers.one() as session:
+            return await session.fetch(name, *args)
+
+    async def read(self, task_ids: Sequence[bytes]) -> dict[bytes, Task]:
+        return {row[0]: rows.task(row) for row in await self._read("read", task_ids)}
+
+    async def attempts(self, task_ids: Sequence[bytes]) -> list[Attempt]:
+        return [Attempt(*row) for row in await self._read("attempts", task_ids)]
+
+    async def find(self, filter: Filter) -> list[Task]:
+        before = _LAST_ID if filter.before is None else filter.before
+        found = await self._read(
+            "find", before, filter.namespace, filter.state, filter.queue, filter.type, filter.since, filter.limit
+        )
+        return [rows.task(row) for row in found]
+
+    async def sessions(self, namespace: str) -> list[WorkerSession]:
+        return [WorkerSession(*row) for row in await self._read("sessions", namespace)]
+
+    async def next_alarm(self) -> int | None:
+        earliest: int | None = (await self._read("next_alarm"))[0][0]
+        return earliest
+
+    async def api_keys(self) -> dict[bytes, str]:
+        return {row[0]: row[1] for row in await self._read("api_keys")}
+
+    async def add_api_key(self, hash: bytes, namespace: str, label: str) -> None:
+        await self._read("add_api_key", hash, namespace, label)
+
+    # hints ---------------------------------------------------------------------------------------------------------
+    async def changed(self) -> bool:
+        return False
+
+    async def announce(self, hint: bytes) -> None:
+        async with self._readers.one() as session:
+            self._announcer = session.backend.pid
+            await session.fetch("announce", base64.b64encode(hint).decode())
+
+    async def listen(self, heard: Callable[[bytes], None]) -> None:
+        lost = await self._subscribe(heard)
+        self._listening = asyncio.create_task(self._keep_listening(heard, lost))
+
+    async def _subscribe(self, heard: Callable[[bytes], None]) -> tuple[Session, asyncio.Event]:
+        session = await connect(self._url, BASE_SETTINGS, seconds=ANSWER_SECONDS)
+        lost = asyncio.Event()
+
+        def hear(_connection: object, pid: int, _channel: str, hint: object) -> None:
+            if pid != self._announcer:
+                heard(base64.b64decode(str(hint)))
+
+        session.connection.add_termination_listener(lambda _connection: lost.set())
+        await session.connection.add_listener(CHANNEL, hear)
+        return session, lost
+
+    async def _keep_listening(self, heard: Callable[[bytes], None], found: tuple[Session, asyncio.Event]) -> None:
+        """Listen again whenever the connection is lost; what is announced meanwhile is missed."""
+        session, lost = found
+        try:
+            while True:
+                await lost.wait()
+                await asyncio.sleep(_LISTEN_AGAIN_SECONDS)
+                with contextlib.suppress(StoreFault):
+                    session, lost = await self._subscribe(heard)
+        finally:
+            session.connection.terminate()

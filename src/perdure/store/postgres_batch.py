@@ -1,0 +1,232 @@
+"""A batch on PostgreSQL: one transaction at READ COMMITTED, begun with its first statement.
+
+Statements take arrays, one a column, and unnest them: a fixed number of round trips for any number of rows. (Tried and
+rejected: executemany, which costs the server half as much again a row.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any
+
+import asyncpg
+
+from perdure.core.commands import Heartbeat
+from perdure.core.model import Attempt, Key, Pulse, Task, WorkerSession
+from perdure.store import rows
+from perdure.store.base import CommitUnknown, DataFault, Demand, KeyName, Place, StoreFault
+from perdure.store.postgres_clock import Clock
+from perdure.store.postgres_session import Backend, Session, refused
+
+_LEASE = attrgetter("id", "state", "received", *rows.LEASE)
+_CHANGE = attrgetter("id", "state", "received", *rows.CHANGE)
+_CLOSE = attrgetter("id", "lease_number", "lease_bits", "state", *rows.CLOSE)
+_INSERT = attrgetter("state", "kind", "received", *rows.INSERT)
+_RECORD = attrgetter(*Attempt.__struct_fields__)
+_KEY = attrgetter(*Key.__struct_fields__)
+_SESSION = attrgetter(*WorkerSession.__struct_fields__)
+_BEAT = attrgetter("lease.task_id", "lease.number", "lease.bits", "progress", "checkpoint")
+
+_START = Place(priority=0, place=0, task_id=bytes(16))
+"""Before every place of a lane."""
+
+
+def _columns(values: Sequence[Any], row: Callable[[Any], tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """An array a column of `values` turned into rows."""
+    return list(zip(*map(row, values), strict=True))
+
+
+def _demand(demand: Demand) -> tuple[str, int, int, int, bytes]:
+    after = demand.after or _START
+    return (demand.lane, demand.limit, after.priority, after.place, after.task_id)
+
+
+class CommitLost(CommitUnknown):
+    """A commit whose answer did not come; `backend` is the server process that may still be at it."""
+
+    def __init__(self, detail: str, *, xid: int | None, task_ids: Sequence[bytes], backend: Backend) -> None:
+        super().__init__(detail, xid=xid, task_ids=task_ids)
+        self.backend = backend
+
+
+class PostgresBatch:
+    """See base.Batch."""
+
+    def __init__(self, session: Session, clock: Clock, *, single: bool) -> None:
+        self._session = session
+        self._clock = clock
+        self._single = single
+        self._begun = False
+        self._now: int | None = None
+        self._xid: int | None = None
+        self._inserted: list[bytes] = []
+
+    @property
+    def now(self) -> int:
+        return self._clock.now() if self._now is None else self._now
+
+    # the transaction ---------------------------------------------------------------------------------------------
+    async def commit(self) -> None:
+        if self._single or not self._begun:
+            return
+        try:
+            tag = await self._session.run("commit")
+        except StoreFault as fault:
+            raise self._unless_refused(fault) from fault.__cause__
+        if tag != "COMMIT":
+            raise StoreFault(f"commit: the server answered {tag}")
+
+    async def roll_back(self) -> None:
+        """Undo it all; when the connection broke, the server does."""
+        if self._session.connection.is_in_transaction():
+            await self._session.run("rollback")
+
+    async def _begin(self) -> None:
+        if self._begun:
+            return
+        self._begun = True
+        if self._clock.override is not None:
+            await self._session.fetch("set_clock", self._clock.override())
+        if not self._single:
+            await self._session.run("begin")
+
+    async def _fetch(self, name: str, *args: Any) -> list[asyncpg.Record]:
+        await self._begin()
+        return await self._session.fetch(name, *args)
+
+    async def _write(self, name: str, *args: Any) -> int:
+        await self._begin()
+        return await self._session.write(name, *args)
+
+    async def _locked(self, name: str, *args: Any) -> list[tuple[Any, ...]]:
+        """The rows of a statement that locks. Each ends with the clock and the transaction id; a row of nulls before them
+        says that nothing was granted."""
+        found = await self._fetch(name, *args)
+        self._learn(*found[0][-2:])
+        return [] if found[0][0] is None else [row[:-2] for row in found]
+
+    def _learn(self, now: int, xid: int) -> None:
+        self._clock.learn(now)
+        self._xid = xid
+        if self._now is None:
+            self._now = now
+
+    def _unless_refused(self, fault: StoreFault) -> StoreFault:
+        """What a fault means that hit the statement which commits."""
+        if refused(fault):
+            return fault
+        return CommitLost(str(fault), xid=self._xid, task_ids=self._inserted, backend=self._session.backend)
+
+    # keys ------------------------------------------------------------------------------------------------------
+    async def reserve_keys(self, keys: Sequence[Key]) -> set[KeyName]:
+        return {tuple(row) for row in await self._fetch("reserve_keys", *_columns(keys, _KEY))} if keys else set()
+
+    async def read_keys(self, names: Sequence[KeyName]) -> dict[KeyName, Key]:
+        if not names:
+            return {}
+        found = [Key(*row) for row in await self._fetch("read_keys", *_columns(names, tuple))]
+        return {key.name: key for key in found}
+
+    async def replace_key(self, old: Key, new: Key) -> bool:
+        return await self._write("replace_key", *old.name, old.task_id, new.task_id, new.digest, new.expires_at) == 1
+
+    # rows ------------------------------------------------------------------------------------------------------
+    async def lock(self, task_ids: Sequence[bytes], *, wait: bool = False) -> dict[bytes, Task]:
+        found = await self._locked("lock_waiting" if wait else "lock", task_ids)
+        return {row[0]: rows.task(row) for row in found}
+
+    async def trace(self, task_ids: Sequence[bytes]) -> dict[bytes, Task]:
+        return {row[0]: rows.task(row) for row in await self._fetch("trace", task_ids)}
+
+    async def read_closed(self, task_ids: Sequence[bytes]) -> dict[bytes, Task]:
+        return {row[0]: rows.task(row) for row in await self._fetch("read_closed", task_ids)}
+
+    async def claim(self, demands: Sequence[Demand]) -> dict[str, list[Task]]:
+        claimed: dict[str, list[Task]] = {demand.lane: [] for demand in demands}
+        if demands:
+            for row in await self._locked("claim", *_columns(demands, _demand)):
+                task = rows.task(row)
+                claimed[task.lane].append(task)
+        return claimed
+
+    async def due(self, limit: int) -> list[Task]:
+        return [rows.task(row) for row in await self._locked("due", limit, self._now)]
+
+    async def leased_by(self, incarnation: int, limit: int, *, poll: int | None = None) -> list[Task]:
+        if poll is None:
+            found = await self._locked("leased_by", incarnation, limit)
+        else:
+            found = await self._locked("leased_by_poll", incarnation, limit, poll)
+        return [rows.task(row) for row in found]
+
+    async def beat(self, beats: Sequence[Heartbeat]) -> dict[bytes, bool]:
+        if not beats:
+            return {}
+        found = await self._fetch("beat", *_columns(beats, _BEAT), self._now)
+        if found:
+            self._learn(*found[0][2:])
+        return {row[0]: row[1] for row in found}
+
+    async def highest_places(self, lanes: Sequence[str]) -> dict[str, int]:
+        found = await self._fetch("highest_places", lanes)
+        return dict.fromkeys(lanes, 0) | {lane: place for lane, place in found}
+
+    # writes ----------------------------------------------------------------------------------------------------
+    async def close(self, tasks: Sequence[Task]) -> None:
+        if tasks and await self._write("close", *_columns(tasks, _CLOSE)) != len(tasks):
+            raise StoreFault("close: a row does not have the lease that was decided upon")
+
+    async def lease(self, tasks: Sequence[Task]) -> None:
+        if tasks and await self._write("lease", *_columns(tasks, _LEASE)) != len(tasks):
+            raise StoreFault("lease: a row is gone")
+
+    async def change(self, tasks: Sequence[Task]) -> None:
+        if tasks and await self._write("change", *_columns(tasks, _CHANGE)) != len(tasks):
+            raise StoreFault("change: a row is gone")
+
+    async def insert(self, tasks: Sequence[Task]) -> None:
+        if not tasks:
+            return
+        await self._begin()
+        self._inserted += [task.id for task in tasks]
+        try:
+            await self._session.write("insert", *_columns(tasks, _INSERT))
+        except DataFault:
+            raise
+        except StoreFault as fault:
+            if self._single:
+                raise self._unless_refused(fault) from fault.__cause__
+            raise
+
+    async def record(self, attempts: Sequence[Attempt]) -> None:
+        if attempts:
+            await self._write("record", *_columns(attempts, _RECORD))
+
+    # workers, pulse ----------------------------------------------------------------------------------------------
+    async def lock_session(self, incarnation: int) -> WorkerSession | None:
+        found = await self._locked("lock_session", incarnation)
+        return WorkerSession(*found[0]) if found else None
+
+    async def put_session(self, session: WorkerSession) -> None:
+        await self._write("put_session", *_SESSION(session))
+
+    async def ending_sessions(self, limit: int) -> list[WorkerSession]:
+        return [WorkerSession(*row) for row in await self._locked("ending_sessions", limit, self._now)]
+
+    async def delete_sessions(self, incarnations: Sequence[int]) -> None:
+        await self._write("delete_sessions", incarnations)
+
+    async def lock_pulse(self) -> Pulse | None:
+        found = await self._locked("lock_pulse")
+        return Pulse(*found[0]) if found else None
+
+    async def put_pulse(self, pulse: Pulse) -> None:
+        await self._write("put_pulse", pulse.alive_at, pulse.hold_until)
+
+    # retention ---------------------------------------------------------------------------------------------------
+    async def trim_closed(self, before: int, limit: int) -> int:
+        return int((await self._fetch("trim_closed", before, limit))[0][0])
+
+    async def trim_keys(self, limit: int) -> int:
+        return int((await self._fetch("trim_keys", limit, self._now))[0][0])

@@ -1,0 +1,175 @@
+"""Connections to PostgreSQL: how they are set up, how their failures are told apart, and a bounded set of them.
+
+Every connection is made when it is needed. One that failed in any way but a refused value is dropped: a new one finds the
+server that was promoted meanwhile, and costs little beside a failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, NamedTuple
+
+import asyncpg
+
+from perdure.core.errors import Conflict
+from perdure.store.base import DataFault, StoreFault, Switch
+from perdure.store.statements import statements
+
+OLDEST_SERVER = 16
+CONNECT_SECONDS = 10.0
+ANSWER_SECONDS = 60.0
+"""Longest wait for an answer: a network that swallows packets must not hold a batch for ever."""
+
+BASE_SETTINGS = {"search_path": "perdure", "application_name": "perdure"}
+
+BATCH_SETTINGS = BASE_SETTINGS | {
+    # Statements of batches name few rows and have their index. A plan is made once a connection, perhaps while a table is
+    # empty and reading all of it looks cheap; with these a burst one second later still goes by the index.
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "jit": "off",
+    "lock_timeout": "10s",
+    # A process that was stopped inside a batch must not keep its rows from the others.
+    "idle_in_transaction_session_timeout": "30s",
+}
+
+
+class Backend(NamedTuple):
+    """A server process; times in microseconds."""
+
+    pid: int
+    started_at: int
+    server_started_at: int
+
+
+def refused(fault: StoreFault) -> bool:
+    """True when the server itself answered with an error: the statement had no effect."""
+    return getattr(fault.__cause__, "severity_en", None) == "ERROR"
+
+
+@contextmanager
+def faults(doing: str) -> Iterator[None]:
+    """Failures of the driver and the server as StoreFault or DataFault, with the cause attached."""
+    try:
+        yield
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError) as error:
+        sqlstate = getattr(error, "sqlstate", None) or ""
+        kind = DataFault if sqlstate[:2] in ("22", "23") else StoreFault
+        raise kind(f"{doing}: {type(error).__name__}: {error}") from error
+    except UnicodeEncodeError as error:
+        raise DataFault(f"{doing}: text that UTF-8 cannot carry") from error
+
+
+class Session:
+    """One connection, used by one task at a time; `switch` is awaited before every statement."""
+
+    def __init__(self, connection: asyncpg.Connection[asyncpg.Record], switch: Switch | None) -> None:
+        self.connection = connection
+        self.backend = Backend(0, 0, 0)
+        self._switch = switch
+        self._sql = statements("postgres")
+
+    async def fetch(self, name: str, *args: Any) -> list[asyncpg.Record]:
+        """The rows that a named statement answers."""
+        return await self.fetch_sql(name, self._sql[name], *args)
+
+    async def fetch_sql(self, doing: str, sql: str, *args: Any) -> list[asyncpg.Record]:
+        if self._switch is not None:
+            await self._switch()
+        with faults(doing):
+            return await self.connection.fetch(sql, *args)
+
+    async def write(self, name: str, *args: Any) -> int:
+        """How many rows a named statement wrote."""
+        if self._switch is not None:
+            await self._switch()
+        with faults(name):
+            status = await self.connection.execute(self._sql[name], *args)
+        return int(status.rpartition(" ")[2])
+
+    async def run(self, command: str) -> str:
+        """The tag that answers begin, commit or rollback."""
+        if self._switch is not None:
+            await self._switch()
+        with faults(command):
+            return await self.connection.execute(command)
+
+    async def script(self, doing: str, sql: str) -> None:
+        """Send several statements at once."""
+        with faults(doing):
+            await self.connection.execute(sql)
+
+
+async def connect(url: str, settings: dict[str, str], *, seconds: float | None, switch: Switch | None = None) -> Session:
+    """A connection to a server that takes writes, whose answers may each take `seconds` (None: any time)."""
+    with faults("connect"):
+        connection = await asyncpg.connect(
+            url,
+            timeout=CONNECT_SECONDS,
+            command_timeout=seconds,
+            max_cached_statement_lifetime=0,
+            server_settings=settings,
+            target_session_attrs="read-write",
+        )
+    try:
+        version = connection.get_server_version().major
+        if version < OLDEST_SERVER:
+            raise Conflict(f"PostgreSQL {OLDEST_SERVER} or newer is needed; this server is version {version}")
+        with faults("connect"):
+            # Ids are 16 bytes to us; the driver's own codec would make an object of each.
+            await connection.set_type_codec("uuid", schema="pg_catalog", encoder=bytes, decoder=bytes, format="binary")
+        session = Session(connection, switch)
+        session.backend = Backend(*(await session.fetch("backend"))[0])
+    except BaseException:
+        connection.terminate()
+        raise
+    return session
+
+
+class Sessions:
+    """At most `size` connections; whoever comes when all are in use waits."""
+
+    def __init__(self, size: int, connect: Callable[[], Awaitable[Session]]) -> None:
+        self._connect = connect
+        self._places = asyncio.Semaphore(size)
+        self._idle: list[Session] = []
+
+    @asynccontextmanager
+    async def one(self) -> AsyncIterator[Session]:
+        """A connection to use alone. StoreFault when none can be made; one that failed does not come back."""
+        async with self._places:
+            session = await self._take()
+            try:
+                yield session
+            except (StoreFault, asyncio.CancelledError) as error:
+                if not isinstance(error, DataFault):
+                    session.connection.terminate()
+                raise
+            finally:
+                if not session.connection.is_closed():
+                    self._idle.append(session)
+
+    async def _take(self) -> Session:
+        while self._idle:
+            session = self._idle.pop()
+            if not session.connection.is_closed():
+                return session
+        return await self._connect()
+
+    async def close(self) -> None:
+        while self._idle:
+            await close(self._idle.pop())
+
+
+async def close(session: Session) -> None:
+    """Say goodbye; cut the connection when the server does not answer."""
+    try:
+        with faults("close"):
+            await session.connection.close(timeout=CONNECT_SECONDS)
+    except StoreFault:
+        session.connection.terminate()

@@ -1,0 +1,130 @@
+"""Connections to an SQLite file: how they are opened, and which fault their errors are."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from perdure.core.errors import Conflict
+from perdure.store.base import DataFault, StoreFault
+from perdure.store.rows import Row
+
+MEMORY = ":memory:"
+OLDEST = (3, 37, 0)
+"""The first SQLite with strict tables."""
+
+_BUSY_SECONDS = 0.005
+"""SQLite's own wait for a lock. It stops the event loop, so it is short; the rest is waited for by `patiently`."""
+_WAITS = (0.001, 0.002, 0.004, 0.008, *[0.016] * 94)
+"""Seconds between the tries for a lock that another process holds: about 2 s, with SQLite's own waits."""
+
+_SETTINGS = ("pragma synchronous = full", "pragma cache_size = -65536", "pragma foreign_keys = off")
+_VALUE_ERRORS = (
+    sqlite3.IntegrityError,
+    sqlite3.DataError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+    OverflowError,
+    UnicodeError,
+)
+_NETWORK = ("nfs", "cifs", "smb", "fuse.sshfs", "afs", "ceph", "glusterfs", "lustre")
+
+
+class Busy(StoreFault):
+    """Another process holds the lock."""
+
+
+class Connection:
+    """One connection without implicit transactions, whose errors are those of base.py."""
+
+    def __init__(self, path: str, *, threaded: bool = False, query_only: bool = False) -> None:
+        try:
+            self._raw = sqlite3.connect(
+                path,
+                timeout=_BUSY_SECONDS,
+                isolation_level=None,
+                cached_statements=512,
+                check_same_thread=not threaded,
+            )
+        except sqlite3.Error as error:
+            raise _fault(error) from error
+        for setting in _SETTINGS:
+            self.rows(setting)
+        if query_only:
+            self.rows("pragma query_only = on")
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._raw.in_transaction
+
+    def rows(self, sql: str, values: Any = ()) -> list[Row]:
+        """The rows that a statement returns, all of them: a cursor left open would hold an old snapshot."""
+        try:
+            return self._raw.execute(sql, values).fetchall()
+        except (sqlite3.Error, OverflowError, UnicodeError) as error:
+            raise _fault(error) from error
+
+    def write(self, sql: str, values: Any = ()) -> int:
+        """How many rows a statement wrote."""
+        try:
+            return self._raw.execute(sql, values).rowcount
+        except (sqlite3.Error, OverflowError, UnicodeError) as error:
+            raise _fault(error) from error
+
+    async def patiently(self, sql: str, values: Any = ()) -> list[Row]:
+        """As `rows`, outside a transaction: a lock that another process holds is waited for, about 2 s."""
+        for wait in _WAITS:
+            try:
+                return self.rows(sql, values)
+            except Busy:
+                await asyncio.sleep(wait)
+        return self.rows(sql, values)
+
+    def close(self) -> None:
+        self._raw.close()
+
+
+def _fault(error: Exception) -> StoreFault:
+    if isinstance(error, _VALUE_ERRORS):
+        return DataFault(str(error))
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return Busy("busy: another process holds the database's lock")
+    return StoreFault(str(error))
+
+
+def check_file(path: str) -> None:
+    """Conflict when SQLite is too old for us, or the file lies where its locks cannot be relied upon."""
+    if sqlite3.sqlite_version_info < OLDEST:
+        raise Conflict(f"SQLite {sqlite3.sqlite_version} is too old; 3.37 or newer is needed")
+    kind = None if path == MEMORY else file_system(Path(path).resolve())
+    if kind is not None and kind.startswith(_NETWORK):
+        raise Conflict(f"{path} is on a network file system ({kind}), whose locks SQLite cannot rely upon")
+
+
+def exists(path: str) -> bool:
+    return path == MEMORY or Path(path).exists()
+
+
+def file_system(path: Path, mounts: Path = Path("/proc/mounts")) -> str | None:
+    """The type of the file system that holds `path`; None where the system does not tell."""
+    if not mounts.exists():
+        return None
+    types: dict[Path, str] = {}
+    for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines():
+        _device, point, kind, *_ = line.split(" ")
+        types[Path(point.replace("\\040", " "))] = kind
+    return next((types[folder] for folder in (path, *path.parents) if folder in types), None)
+
+
+def split(script: str) -> Iterator[str]:
+    """The statements of a script; semicolons in comments and literals end none."""
+    statement = ""
+    for part in script.split(";"):
+        statement += part + ";"
+        if sqlite3.complete_statement(statement):
+            yield statement.strip()
+            statement = ""

@@ -1,0 +1,285 @@
+"""A worker: polls for tasks, runs them in bounded slots, and leaves nothing behind when it goes.
+
+All of it lives on one event loop, but for plain handlers (threads.py) and heartbeats (heartbeat.py). Slots are
+given out in three ways, and never twice: to a running handler, to a poll that is under way, or free. A slot is free
+again when its handler ends, not when that was reported, so the next task runs while the report travels.
+
+Drain: no more polls; running handlers may end; what still runs after `drain_seconds` is released, which spends no
+attempt; all reports are answered; then the session says goodbye. A poll that is under way when the drain begins is
+not called back, because it may have been answered already: whatever it brings is released at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import secrets
+import socket
+import time
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any
+
+from perdure.client.base import Service
+from perdure.core.errors import Conflict, PerdureError
+from perdure.core.messages import CloseSession, Completion, Delivery, OpenSession, Poll
+from perdure.sdk.task import REGISTRY, Task
+from perdure.worker.execute import Run, released, run_async, unknown_handler
+from perdure.worker.heartbeat import ACKNOWLEDGE_SECONDS, Heartbeats
+from perdure.worker.report import Reporter
+from perdure.worker.threads import Threads
+
+log = logging.getLogger("perdure.worker")
+
+DRAIN_SECONDS = 25.0
+"""How long running handlers may go on after the drain began: within the 30 s that platforms give before they kill."""
+POLL_BATCH = 50
+"""Most tasks of one poll; a second poll is sent while the first is under way once so many slots are free."""
+_POLLS = 2
+_STOP_SECONDS = 1.0  #: for handlers to notice that they are stopped
+_FLUSH_SECONDS = 2.0  #: for the last reports
+_GOODBYE_SECONDS = 1.0
+_PAUSE = (0.1, 5.0)
+
+
+def new_incarnation() -> int:
+    """A random number for a worker process: 63 bits, because databases have no unsigned ones."""
+    return secrets.randbits(63)
+
+
+class Worker:
+    """Runs `tasks` (by default all of this process) of `queues` with at most `slots` at once.
+
+    An async context manager: entering starts it, leaving drains it. `run` does both and ends with `drain`.
+    `identity` is for people; `incarnation` tells processes apart. `heartbeat_service` is a second way to the same
+    server, for the heartbeat thread; it must not be tied to an event loop yet. None: heartbeats share `service`.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        *,
+        tasks: Iterable[Task[..., Any]] | None = None,
+        queues: Sequence[str] = ("default",),
+        slots: int = 100,
+        identity: str = "",
+        incarnation: int | None = None,
+        heartbeat_service: Service | None = None,
+        greeted: bool = False,
+        drain_seconds: float = DRAIN_SECONDS,
+        build: str = "",
+    ) -> None:
+        self._service = service
+        self._heartbeat_service = heartbeat_service
+        self._tasks = REGISTRY if tasks is None else {task.name: task for task in tasks}
+        self._queues = list(queues)
+        self._slots = self._free = slots
+        self._batch = min(POLL_BATCH, slots)
+        self._identity = identity or f"{socket.gethostname()}:{os.getpid()}"
+        self._drain_seconds = drain_seconds
+        self._build = build
+        self.incarnation = new_incarnation() if incarnation is None else incarnation
+        self._epoch = 0
+        self._greeted = greeted
+        self._connected = False
+        self._connecting = asyncio.Lock()
+        self._polls = 0
+        self._pollers: list[asyncio.Task[None]] = []
+        self._running: set[Run] = set()
+        self._changed = asyncio.Event()  #: slots became free, or a drain began
+        self._draining = asyncio.Event()
+        self._fault: BaseException | None = None
+
+    async def __aenter__(self) -> Worker:
+        self._loop = asyncio.get_running_loop()
+        self._reporter = Reporter(self._service, self._answered)
+        self._threads = Threads(self._ended)
+        self._heartbeats = Heartbeats(
+            self._heartbeat_service or self._service,
+            self.incarnation,
+            self._stopped,
+            own_connection=self._heartbeat_service is not None,
+        )
+        for number in range(_POLLS):
+            poller = self._loop.create_task(self._poll_forever(number), name=f"perdure-poll-{number}")
+            poller.add_done_callback(self._poller_done)
+            self._pollers.append(poller)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.drain()
+        await self._wind_down()
+        if self._fault is not None and error is None:
+            raise self._fault
+
+    async def run(self) -> None:
+        """Work until `drain` is called. Raises what makes working impossible, such as Unauthenticated."""
+        async with self:
+            await self._draining.wait()
+
+    def drain(self) -> None:
+        """Begin to leave; `run` returns, or leaving the context ends, when all is settled. Harmless when repeated."""
+        self._draining.set()
+        self._changed.set()
+
+    # ------------------------------------------------------------------------------------------------------ polling
+    async def _poll_forever(self, number: int) -> None:
+        """One of the polls. The first takes any free slots, the other waits until a whole batch is free."""
+        least = 1 if number == 0 else self._batch
+        while not self._draining.is_set():
+            if self._free < least:
+                self._changed.clear()
+                await self._changed.wait()
+                continue
+            capacity = min(self._free, self._batch)
+            self._free -= capacity
+            deliveries = await self._ask(capacity)
+            self._free += capacity - len(deliveries)
+            if deliveries:
+                self._start(deliveries)
+
+    async def _ask(self, capacity: int) -> list[Delivery]:
+        """One poll, repeated under its number until it is answered: leases of a lost answer come again."""
+        self._polls += 1
+        body = Poll(self.incarnation, self._polls, self._queues, capacity)
+        pause, longest = _PAUSE
+        while not self._draining.is_set():
+            try:
+                await self._connect()
+                return (await self._service.poll(body)).tasks
+            except PerdureError as error:
+                if not error.retryable and not isinstance(error, Conflict):
+                    raise
+                log.warning("polling failed, next try in about %.1f s: %s", pause, error)
+            self._connected = False
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._draining.wait(), pause * (0.5 + random.random() / 2))
+            pause = min(pause * 2, longest)
+        return []
+
+    async def _connect(self) -> None:
+        """Open a session if there is none, once for all polls."""
+        if not self._greeted:
+            async with self._connecting:
+                if not self._connected:
+                    await self.open_session()
+
+    async def open_session(self) -> None:
+        """Register this process with the server: the first thing to do on every connection. Each is a new epoch."""
+        self._epoch += 1
+        reply = await self._service.open_session(
+            OpenSession(self.incarnation, self._epoch, self._identity, self._queues, self._slots, self._build)
+        )
+        self._heartbeats.start(reply.heartbeat)
+        self._connected = True
+        log.info("worker %s works on %s", self._identity, ", ".join(self._queues))
+
+    def _poller_done(self, poller: asyncio.Task[None]) -> None:
+        if not poller.cancelled() and (error := poller.exception()) is not None:
+            self._fault = error
+            self.drain()
+
+    # -------------------------------------------------------------------------------------------------------- running
+    def _start(self, deliveries: list[Delivery]) -> None:
+        beat_at = time.monotonic() + ACKNOWLEDGE_SECONDS
+        runs = [Run(item, self._tasks.get(item.type), self._heartbeats.changed, beat_at) for item in deliveries]
+        self._running.update(runs)
+        self._heartbeats.add(runs)
+        for run in runs:
+            if self._draining.is_set():
+                self._ended(run, released(run))
+            elif run.task is None:
+                self._ended(run, unknown_handler(run))
+            else:
+                self._begin(run, run.task)
+
+    def _begin(self, run: Run, task: Task[..., Any]) -> None:
+        limit = run.delivery.start_to_close
+        if limit is not None:
+            run.timer = self._loop.call_later(limit, self._time_out, run)
+        if task.is_async:
+            self._loop.create_task(self._run_async(run))
+        else:
+            self._threads.start(run)
+
+    async def _run_async(self, run: Run) -> None:
+        self._ended(run, await run_async(run))
+
+    def _ended(self, run: Run, completion: Completion | None) -> None:
+        """The handler is done, or given up: its slot is free, and what it has to report is on its way."""
+        if run.ended:
+            return
+        run.ended = True
+        if run.timer is not None:
+            run.timer.cancel()
+        self._running.discard(run)
+        self._free += 1
+        self._changed.set()
+        if completion is None:
+            self._heartbeats.drop(run)
+        else:
+            self._heartbeats.ended(run)
+            self._reporter.add(run, completion)
+
+    def _time_out(self, run: Run) -> None:
+        if run.stop("timeout"):
+            self._stopped(run)
+
+    def _stopped(self, run: Run) -> None:
+        """The handler is asked to stop. A plain one has to look at `ctx`, an async one is interrupted."""
+        if run.ctx.stop == "lost":
+            self._heartbeats.drop(run)
+            log.warning("task %s (%s): the lease was lost, stopping", run.delivery.task_id, run.delivery.type)
+        if run.running is not None and not run.ended:
+            run.running.cancel()
+
+    # ------------------------------------------------------------------------------------------------------- leaving
+    async def _wind_down(self) -> None:
+        end = self._loop.time() + self._drain_seconds
+        await self._until_idle(end)
+        for run in list(self._running):
+            if run.stop("drain"):
+                self._stopped(run)
+        await self._until_idle(self._loop.time() + _STOP_SECONDS)
+        if self._running:
+            log.warning("%d handlers did not stop; their tasks are released", len(self._running))
+        for run in list(self._running):
+            self._ended(run, released(run))
+        await self._flush(max(end - self._loop.time(), _FLUSH_SECONDS))
+        for poller in self._pollers:
+            poller.cancel()
+        await asyncio.wait(self._pollers)
+        if self._epoch:
+            await self._say_goodbye()
+        await self._heartbeats.stop()
+        self._threads.close()
+
+    async def _until_idle(self, end: float) -> None:
+        """Returns when no handler runs, or at `end`."""
+        while self._running and (left := end - self._loop.time()) > 0:
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), left)
+
+    async def _flush(self, limit: float) -> None:
+        try:
+            async with asyncio.timeout(limit):
+                await self._reporter.flush()
+        except TimeoutError:
+            log.error("the server did not take the last reports; these tasks will run again")
+            await self._reporter.cancel()
+
+    async def _say_goodbye(self) -> None:
+        try:
+            async with asyncio.timeout(_GOODBYE_SECONDS):
+                await self._service.close_session(CloseSession(self.incarnation))
+        except (PerdureError, TimeoutError) as error:
+            log.warning("the server did not hear the goodbye: %s", error or "no answer")
+
+    def _answered(self, run: Run) -> None:
+        self._heartbeats.drop(run)

@@ -1,0 +1,138 @@
+"""What the engine does when the database fails: DESIGN section 3, Failures."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from perdure.core import commands as c
+from perdure.core.errors import Internal, InvalidArgument, LeaseLost, Unavailable
+from perdure.core.states import State
+from perdure.store.base import DataFault, Store, StoreFault
+from tests.engine.drive import Drive, enqueue, running
+from tests.engine.faulty import FaultyStore
+
+
+@pytest.fixture
+def faulty(store: Store) -> FaultyStore:
+    return FaultyStore(store)
+
+
+@pytest.fixture
+async def drive(faulty: FaultyStore) -> AsyncIterator[Drive]:
+    async with running(faulty) as driving:  # type: ignore[arg-type]
+        yield driving
+
+
+async def test_a_refused_value_costs_only_its_own_command(drive: Drive, faulty: FaultyStore) -> None:
+    """Classes 22 and 23 bisect the batch."""
+
+    def refuse(verb: str, args: tuple[Any, ...]) -> None:
+        if verb == "insert" and any(task.payload == b"bad" for task in args[0]):
+            raise DataFault("value out of range")
+
+    faulty.before = refuse
+    outcomes = await drive.engine.apply([enqueue(payload=b"bad" if n == 13 else b"good") for n in range(40)])
+    assert isinstance(outcomes[13], InvalidArgument)
+    ids = [o.task_id for o in outcomes if isinstance(o, c.Enqueued)]
+    assert len(ids) == 39
+    assert [t.id for t in await drive.poll(100)] == ids
+
+
+async def test_a_bug_costs_its_command_not_the_server(drive: Drive, faulty: FaultyStore) -> None:
+    def crash(verb: str, args: tuple[Any, ...]) -> None:
+        if verb == "insert" and any(task.payload == b"bad" for task in args[0]):
+            raise ZeroDivisionError("bug")
+
+    faulty.before = crash
+    outcomes = await drive.engine.apply([enqueue(payload=b"bad"), enqueue()])
+    assert isinstance(outcomes[0], Internal)
+    assert isinstance(outcomes[1], c.Enqueued)
+    assert len(await drive.poll(5)) == 1
+
+
+@pytest.mark.parametrize("verb", ["reserve_keys", "insert"])
+async def test_an_outage_parks_the_batch_and_keeps_its_ids(drive: Drive, faulty: FaultyStore, verb: str) -> None:
+    """Ids minted for a request stay the same over its tries; nothing is doubled (IDEM-07)."""
+    faults = 2
+
+    def fail(name: str, args: tuple[Any, ...]) -> None:
+        nonlocal faults
+        if name == verb and faults:
+            faults -= 1
+            raise StoreFault("connection refused")
+
+    faulty.before = fail
+    command = enqueue(key="k")
+    outcome = await drive.one(command)
+    assert outcome == c.Enqueued(command.task_id, False)
+    assert len(await drive.poll(5)) == 1
+
+
+@pytest.mark.parametrize("outcome", ["unknown-kept", "unknown-lost"])
+async def test_a_commit_of_unknown_outcome_is_looked_up(drive: Drive, faulty: FaultyStore, outcome: str) -> None:
+    """FAIL-05: answered once it is known, done once."""
+    faulty.commits = [outcome]
+    command = enqueue(key="k")
+    assert await drive.one(command) == c.Enqueued(command.task_id, False)
+    assert faulty.asked == 2
+    tasks = await drive.poll(5)
+    assert [t.id for t in tasks] == [command.task_id]
+    faulty.commits, faulty.asked = [outcome], 0
+    assert await drive.succeed(tasks[0]) == State.SUCCEEDED
+    assert (await drive.read(tasks[0].id)).attempt == 1
+
+
+@pytest.mark.parametrize("outcome", ["unknown-kept", "unknown-lost"])
+async def test_a_claim_of_unknown_outcome_leases_once(drive: Drive, faulty: FaultyStore, outcome: str) -> None:
+    await drive.enqueue()
+    faulty.commits = [outcome]
+    (task,) = await drive.poll(5)
+    stored = await drive.read(task.id)
+    assert stored.lease == task.lease
+    assert stored.lease_number == 1
+    assert await drive.succeed(task) == State.SUCCEEDED
+
+
+async def test_a_heartbeat_of_unknown_outcome_may_be_repeated(drive: Drive, faulty: FaultyStore) -> None:
+    await drive.enqueue()
+    task = await drive.lease()
+    faulty.commits = ["unknown-lost"]
+    assert await drive.beat(task) is False
+    await drive.succeed(task)
+    with pytest.raises(LeaseLost):
+        await drive.beat(task)
+
+
+async def test_stopping_answers_everyone(drive: Drive, faulty: FaultyStore) -> None:
+    """Nobody waits for ever, also while the database is away (B123)."""
+    parked = asyncio.create_task(drive.poll(1, wait=20))
+    while not drive.engine.dispatch.waiting:
+        await asyncio.sleep(0)
+
+    def away(verb: str, args: tuple[Any, ...]) -> None:
+        raise StoreFault("away")
+
+    faulty.before = away
+    waiting = asyncio.create_task(drive.engine.apply([enqueue()]))
+    await asyncio.sleep(0)
+    await asyncio.wait_for(drive.engine.stop(), 10)
+    assert await parked == []
+    (outcome,) = await waiting
+    assert isinstance(outcome, Unavailable)
+    with pytest.raises(Unavailable):
+        await drive.engine.apply([enqueue()])
+
+
+async def test_full_queues_refuse_new_work_but_never_a_heartbeat(drive: Drive, faulty: FaultyStore) -> None:
+    """DESIGN 3: 503 and Retry-After."""
+    await drive.enqueue()
+    task = await drive.lease()
+    with pytest.raises(Unavailable) as refused:
+        await asyncio.gather(*(drive.engine.apply([enqueue() for _ in range(1000)]) for _ in range(40)))
+    assert refused.value.retry_after == 1.0
+    assert await drive.beat(task) is False
+    await asyncio.gather(*(t for t in asyncio.all_tasks() if t.get_coro().__name__ == "apply"), return_exceptions=True)  # type: ignore[union-attr]

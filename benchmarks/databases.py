@@ -142,5 +142,3 @@ def postgres(peers: Peers | None) -> Iterator[Postgres]:
             yield OwnPostgres(server.get_uri(), server.get_postmaster_info().pid)
         finally:
             server.cleanup()
-
-

@@ -1,8 +1,8 @@
 """What is measured. Each workload gets a deployment on a fresh database and answers named numbers.
 
-Rates are per second, times in the unit that the name ends with. Definitions are those of the peers' scripts: a drain lasts
-from the first execution to the moment the store shows no open task, the start of the worker's process excluded; end to
-end is N jobs over enqueue plus drain.
+Rates are per second, times in the unit that the name ends with. Definitions are those of the peers' scripts: a drain
+lasts from the first execution to the moment the store shows no open task, the start of the worker's process excluded;
+end to end is N jobs over enqueue plus drain.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ QUICK = Sizes(jobs=1_000, enqueues=500, samples=20)
 
 def jobs(deployment: Deployment, sizes: Sizes, task: str = "noop") -> Numbers:
     """Bulk enqueue while no worker runs, then one worker of 100 slots until all jobs are closed."""
-    enqueue_rate = _enqueue_all(deployment, sizes.jobs, task)
+    enqueue_rate = enqueue_all(deployment, sizes.jobs, task)
     begun = time.monotonic()
-    server_cpu = deployment.server_cpu()
     worker = deployment.worker()
     first = wait_until(lambda: deployment.executed() > 0, every=_STORE_LOOK)
-    last = _drained(deployment, sizes.jobs)
+    server_cpu, worker_cpu = deployment.server_cpu(), cpu_seconds(worker.pid)
+    last = drained(deployment, sizes.jobs)
     return {
         "jobs_per_s": sizes.jobs / (sizes.jobs / enqueue_rate + last - first),
         "bulk_enqueue_per_s": enqueue_rate,
         "drain_per_s": sizes.jobs / (last - first),
         "worker_boot_s": first - begun,
         "server_us_per_job": (deployment.server_cpu() - server_cpu) / sizes.jobs * 1e6,
-        "worker_us_per_job": cpu_seconds(worker.pid) / sizes.jobs * 1e6,
+        "worker_us_per_job": (cpu_seconds(worker.pid) - worker_cpu) / sizes.jobs * 1e6,
         "executed": deployment.executed(),
         "lost": sizes.jobs - deployment.database.succeeded(),
     }
@@ -89,7 +89,7 @@ def latency(deployment: Deployment, sizes: Sizes) -> Numbers:
 def recovery(deployment: Deployment, sizes: Sizes, whole: bool) -> Numbers:
     """SIGKILL to the worker when half of the jobs have run. `whole`: supervisor and all, and a new worker is started at
     once; else only the process that runs handlers, which its supervisor replaces."""
-    _enqueue_all(deployment, sizes.jobs, "noop")
+    enqueue_all(deployment, sizes.jobs, "noop")
     worker = deployment.worker()
     wait_until(lambda: deployment.executed() >= sizes.jobs // 2, every=0.001)
     executed = deployment.executed()
@@ -100,7 +100,7 @@ def recovery(deployment: Deployment, sizes: Sizes, whole: bool) -> Numbers:
     else:
         for pid in descendants(worker.pid)[1:]:
             os.kill(pid, 9)
-    last = _drained(deployment, sizes.jobs)
+    last = drained(deployment, sizes.jobs)
     return {
         "recovery_s": last - killed,
         "executed_at_kill": executed,
@@ -109,7 +109,7 @@ def recovery(deployment: Deployment, sizes: Sizes, whole: bool) -> Numbers:
     }
 
 
-def _enqueue_all(deployment: Deployment, count: int, task: str) -> float:
+def enqueue_all(deployment: Deployment, count: int, task: str) -> float:
     """The rate of enqueue_many."""
 
     async def enqueue() -> float:
@@ -121,7 +121,7 @@ def _enqueue_all(deployment: Deployment, count: int, task: str) -> float:
     return asyncio.run(enqueue())
 
 
-def _drained(deployment: Deployment, count: int) -> float:
+def drained(deployment: Deployment, count: int) -> float:
     wait_until(lambda: deployment.executed() >= count, every=_TALLY_LOOK)
     return wait_until(lambda: deployment.database.open_tasks() == 0, every=_STORE_LOOK)
 

@@ -1,1 +1,71 @@
-"""Durable background jobs for Python, on a SQLite file or on PostgreSQL."""
+"""Durable background jobs for Python, on a SQLite file or on PostgreSQL.
+
+@task(retries=RetryPolicy(max_attempts=5), timeout="10m")
+def resize_image(ctx, payload): ...
+
+app = Perdure("sqlite:///jobs.db")
+job = app.enqueue(resize_image, {"path": "a.png"})
+with app.worker():
+    print(job.result(timeout=60))
+"""
+
+from perdure.app import AsyncPerdure, Perdure
+from perdure.core.errors import (
+    Cancelled,
+    Conflict,
+    FatalError,
+    IdempotencyConflict,
+    IllegalMove,
+    InvalidArgument,
+    NotFound,
+    OutcomeUnknown,
+    PayloadTooLarge,
+    PerdureError,
+    PermissionDenied,
+    ResourceExhausted,
+    RetryableError,
+    TaskCanceled,
+    TaskExpired,
+    TaskFailed,
+    Unauthenticated,
+    Unavailable,
+    WaitTimeout,
+)
+from perdure.core.model import Failure, RetryPolicy
+from perdure.sdk.context import Context
+from perdure.sdk.handle import AsyncJob, Job
+from perdure.sdk.task import Task, task
+
+__all__ = [
+    "AsyncPerdure",
+    "Perdure",
+    "task",
+    "RetryPolicy",
+    "Context",
+    "AsyncJob",
+    "Job",
+    "Task",
+    "Failure",
+    # raised by handlers
+    "RetryableError",
+    "FatalError",
+    "Cancelled",
+    # raised by result()
+    "TaskFailed",
+    "TaskCanceled",
+    "TaskExpired",
+    "WaitTimeout",
+    # raised by calls
+    "PerdureError",
+    "InvalidArgument",
+    "PayloadTooLarge",
+    "Unauthenticated",
+    "PermissionDenied",
+    "NotFound",
+    "Conflict",
+    "IdempotencyConflict",
+    "IllegalMove",
+    "ResourceExhausted",
+    "Unavailable",
+    "OutcomeUnknown",
+]

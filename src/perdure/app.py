@@ -1,30 +1,33 @@
 """`Perdure(url)`: the composition root, where clients, workers, servers and stores meet.
 
-    sqlite:///jobs.db          a file, relative to the working directory (four slashes: absolute); the server runs in this process
-    sqlite:///:memory:         the same, gone with the process
+    sqlite:///jobs.db          a file, relative to the working directory (four slashes: absolute); the server runs
+    in this process sqlite:///:memory:         the same, gone with the process
     postgresql://host/db       a database; the server runs in this process, beside others on the same database
     http://127.0.0.1:7400      a server somewhere else (`perdure server`)
 
-Whatever the URL, it is the same code: in this process the calls go straight to the service that a server would put behind
-its sockets. `AsyncPerdure` is the whole; `Perdure` runs one on an event loop in a thread and waits for it.
+Whatever the URL, it is the same code: in this process the calls go straight to the service that a server would put
+behind its sockets. `AsyncPerdure` is the whole; `Perdure` runs one on an event loop in a thread and waits for it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
+import os
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from types import TracebackType
-from typing import Any, TypeVar, Unpack
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from typing import Any, Literal, Self, TypeVar, Unpack
 
 import uvloop
 
+from perdure.api.auth import hash_key, new_key
 from perdure.api.service import Caller
 from perdure.api.service import Service as ServerService
 from perdure.client.base import Service
 from perdure.client.embedded import EmbeddedService
 from perdure.client.http import HttpService
+from perdure.client.websocket import Hook
 from perdure.core.errors import InvalidArgument
 from perdure.core.messages import CancelReply, TaskPage, TaskView
 from perdure.engine.engine import Engine
@@ -32,7 +35,7 @@ from perdure.sdk.client import AsyncClient, TaskFilter, TaskOptions
 from perdure.sdk.handle import Job
 from perdure.sdk.task import Task
 from perdure.store.base import Store
-from perdure.worker.worker import DRAIN_SECONDS, Worker
+from perdure.worker.worker import Worker, WorkerOptions
 
 T = TypeVar("T")
 
@@ -55,13 +58,13 @@ def open_store(url: str) -> Store:
 
 @asynccontextmanager
 async def running_engine(url: str) -> AsyncIterator[Engine]:
-    """An engine over a store. A SQLite file is made and brought up to date; a PostgreSQL database needs `perdure migrate`,
-    because other servers may be using it."""
+    """An engine over a store. A SQLite file is made and brought up to date; a PostgreSQL database needs `perdure
+    migrate`, because other servers may be using it."""
     store = open_store(url)
-    if url.startswith("sqlite:"):
-        await store.migrate()
-    await store.open()
     try:
+        if url.startswith("sqlite:"):
+            await store.migrate()
+        await store.open()
         engine = Engine(store)
         await engine.start()
         try:
@@ -70,3 +73,223 @@ async def running_engine(url: str) -> AsyncIterator[Engine]:
             await engine.stop()
     finally:
         await store.close()
+
+
+@asynccontextmanager
+async def running_server(url: str, host: str, port: int) -> AsyncIterator[str]:
+    """A server over a store; gives its URL. Port 0 takes a free one."""
+    from perdure.api.server import App, Server  # clients and workers need no web framework
+
+    async with running_engine(url) as engine:
+        server = Server(App(engine), host, port)
+        await server.start()
+        try:
+            yield server.url
+        finally:
+            await server.stop()
+
+
+async def migrate(url: str) -> list[str]:
+    """Bring the schema of a store up to date; the names of the migrations that were applied."""
+    store = open_store(url)
+    try:
+        return await store.migrate()
+    finally:
+        await store.close()
+
+
+async def make_api_key(url: str, namespace: str, label: str) -> str:
+    """A new API key for a namespace. It is shown this once: only its hash is stored."""
+    key = new_key()
+    async with running_engine(url) as engine:
+        await engine.store.add_api_key(hash_key(key), namespace, label)
+    return key
+
+
+async def api_keys(url: str) -> dict[str, str]:
+    """The start of each key's hash, and the key's namespace."""
+    async with running_engine(url) as engine:
+        return {hash.hex()[:16]: namespace for hash, namespace in (await engine.store.api_keys()).items()}
+
+
+class AsyncPerdure(AsyncClient):
+    """A client, and if the URL names a store a server in this process. It connects at the first call.
+
+    Use one on one event loop, and close it: `async with AsyncPerdure(url) as app`. `namespace` separates tenants;
+    where a server wants an `api_key`, the key decides it. `coalesce=False` sends each enqueue by itself.
+    """
+
+    def __init__(
+        self, url: str, *, namespace: str = "default", api_key: str | None = None, coalesce: bool = True
+    ) -> None:
+        super().__init__(coalesce=coalesce)
+        self.url = url
+        self.remote = url.startswith(("http://", "https://"))
+        self._namespace = namespace
+        self._api_key = api_key
+        self._opening = asyncio.Lock()
+        self._open = AsyncExitStack()
+        if not self.remote:
+            open_store(url)  # a bad URL is an error here, not at the first call
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of everything; what was committed goes on elsewhere, or after the next start."""
+        service, self._service = self._service, None
+        if service is not None:
+            await service.close()
+        await self._open.aclose()
+
+    async def service(self) -> Service:
+        if self._service is None:
+            async with self._opening:
+                self._service = self._service or await self._connect()
+        return self._service
+
+    async def _connect(self) -> Service:
+        if self.remote:
+            return HttpService(self.url, api_key=self._api_key, namespace=self._namespace)
+        engine = await self._open.enter_async_context(running_engine(self.url))
+        return EmbeddedService(ServerService(engine, Caller(self._namespace)))
+
+    @asynccontextmanager
+    async def worker(self, **options: Unpack[WorkerOptions]) -> AsyncIterator[Worker]:
+        """A worker on this event loop; leaving the context drains it. Over the network it has connections of its
+        own."""
+        if not self.remote:
+            async with Worker(await self.service(), **options) as worker:
+                yield worker
+            return
+
+        async def greet() -> None:
+            await worker.open_session()
+
+        def way(transport: Literal["websocket", "http"], on_connect: Hook | None = None) -> HttpService:
+            return HttpService(
+                self.url,
+                api_key=self._api_key,
+                namespace=self._namespace,
+                transport=transport,
+                on_connect=on_connect,
+            )
+
+        service = way("websocket", greet)
+        worker = Worker(service, heartbeat_service=way("http"), greeted=True, **options)
+        try:
+            async with worker:
+                yield worker
+        finally:
+            await service.close()
+
+
+class Perdure:
+    """AsyncPerdure for code without an event loop: the same calls, and each blocks until it is answered. They may
+    be made from any thread, but not from an async handler of its own worker. Not to be shared over a fork once used."""
+
+    def __init__(
+        self, url: str, *, namespace: str = "default", api_key: str | None = None, coalesce: bool = True
+    ) -> None:
+        self.url = url
+        self.namespace = namespace
+        self.api_key = api_key
+        self._app = AsyncPerdure(url, namespace=namespace, api_key=api_key, coalesce=coalesce)
+        self._starting = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._pid = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def enqueue(
+        self,
+        task: Task[..., Any] | str,
+        payload: object = None,
+        *,
+        idempotency_key: str | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> Job:
+        """See AsyncClient.enqueue."""
+        return Job(self._run(self._app.enqueue(task, payload, idempotency_key=idempotency_key, **options)), self._run)
+
+    def enqueue_many(
+        self, task: Task[..., Any] | str, payloads: Iterable[object], **options: Unpack[TaskOptions]
+    ) -> list[Job]:
+        """See AsyncClient.enqueue_many."""
+        return [Job(job, self._run) for job in self._run(self._app.enqueue_many(task, payloads, **options))]
+
+    def job(self, id: str) -> Job:
+        """The handle of a task whose id is known; asks nobody."""
+        return Job(self._app.job(id), self._run)
+
+    def get(self, id: str) -> TaskView:
+        """A task as it is now. Raises NotFound."""
+        return self._run(self._app.get(id))
+
+    def find(self, **filter: Unpack[TaskFilter]) -> TaskPage:
+        """See AsyncClient.find."""
+        return self._run(self._app.find(**filter))
+
+    def cancel(self, id: str, reason: str = "") -> CancelReply:
+        """Cancel a task: at once while it waits, cooperatively while it runs."""
+        return self._run(self._app.cancel(id, reason))
+
+    def retry(self, id: str) -> Job:
+        """See AsyncClient.retry."""
+        return Job(self._run(self._app.retry(id)), self._run)
+
+    @contextmanager
+    def worker(self, **options: Unpack[WorkerOptions]) -> Iterator[None]:
+        """A worker in this process, on a thread of its own; leaving the context drains it."""
+        working = self._app.worker(**options)
+        self._run(working.__aenter__())
+        try:
+            yield
+        finally:
+            self._run(working.__aexit__(None, None, None))
+
+    def close(self) -> None:
+        """See AsyncPerdure.close. Happens by itself when the process ends."""
+        if self._loop is not None and self._thread is not None and self._pid == os.getpid():
+            self._run(self._app.close())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+        self._loop = None
+        atexit.unregister(self.close)
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The outcome of `work` on the event loop of this object."""
+        with self._starting:
+            if self._loop is None:
+                self._start()
+        assert self._loop is not None
+        fault = ""
+        if threading.current_thread() is self._thread:
+            fault = "a blocking call on the event loop that must answer it; in async code use AsyncPerdure"
+        elif self._pid != os.getpid():
+            fault = f"this Perdure was used by process {self._pid} before the fork; make one of your own"
+        if fault:
+            work.close()
+            raise RuntimeError(fault)
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _start(self) -> None:
+        self._pid = os.getpid()
+        self._loop = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="perdure", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)

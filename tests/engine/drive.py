@@ -90,6 +90,10 @@ class Drive:
         (task,) = await self.poll(1)
         return task
 
+    async def lease_new(self) -> Task:
+        await self.enqueue()
+        return await self.lease()
+
     async def beat(self, task: Task, **fields: Any) -> bool:
         alive: c.Alive = await self.one(c.Heartbeat(lease=task.lease, **fields))
         return alive.cancel

@@ -75,6 +75,7 @@ async def test_an_outage_parks_the_batch_and_keeps_its_ids(drive: Drive, faulty:
 @pytest.mark.parametrize("outcome", ["unknown-kept", "unknown-lost"])
 async def test_a_commit_of_unknown_outcome_is_looked_up(drive: Drive, faulty: FaultyStore, outcome: str) -> None:
     """FAIL-05: answered once it is known, done once."""
+    await drive.succeed(await drive.lease_new())
     faulty.commits = [outcome]
     command = enqueue(key="k")
     assert await drive.one(command) == c.Enqueued(command.task_id, False)

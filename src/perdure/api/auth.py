@@ -67,7 +67,9 @@ class Gate:
         await self.load()
         found = {name: value for name, value in headers if name in _READ}
         named = found.get(b"perdure-namespace", b"").decode("utf-8", "surrogateescape")
-        identity = limits.text(found.get(b"perdure-identity", b"").decode("utf-8", "surrogateescape"), "perdure-identity")
+        identity = limits.text(
+            found.get(b"perdure-identity", b"").decode("utf-8", "surrogateescape"), "perdure-identity"
+        )
         if not self._keys:
             return Caller(limits.name(named or "default", "perdure-namespace"), identity)
         scheme, _, key = found.get(b"authorization", b"").decode("utf-8", "surrogateescape").partition(" ")

@@ -33,8 +33,8 @@ class Draftsman:
         self._lanes: dict[str, str] = {}
 
     def enqueue(self, item: m.NewTask, identity: str, now: int) -> c.Enqueue:
-        """The command for one item. Its id is made here, so that it stays the same over all tries to commit it; that of a
-        keyed item carries the slot of its key, so that repeats meet where the first one was written (IDEM-03)."""
+        """The command for one item. Its id is made here, so that it stays the same over all tries to commit it; that
+        of a keyed item carries the slot of its key, so that repeats meet where the first one was written (IDEM-03)."""
         limits.new_task(item)
         key = item.idempotency_key
         payload = packed(item.payload, "payload")

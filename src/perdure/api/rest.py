@@ -80,7 +80,9 @@ def _batch_outcome(item: m.Enqueued) -> schema.BatchOutcome:
 
 
 @get("/v1/tasks/{task_id:str}")
-async def get_task(task_id: FromPath[str], service: Serving, wait: FromQuery[str] = "0") -> Response[schema.TaskDocument]:
+async def get_task(
+    task_id: FromPath[str], service: Serving, wait: FromQuery[str] = "0"
+) -> Response[schema.TaskDocument]:
     """A task. `wait` (at most 25 seconds, "25s") holds the answer back until the task has closed."""
     view = await service.get(m.Get(task_id, wait=seconds(wait, "wait", most=limits.MAX_WAIT_SECONDS)))
     return Response(schema.document(view), headers=PACE)

@@ -24,8 +24,8 @@ GRACE_SECONDS = 10
 
 
 class App:
-    """The ASGI app of a server: the wire protocol by its paths, everything else to REST. The dispatch is done here and not
-    by a mount inside Litestar, because that costs a quarter of the time of a wire request."""
+    """The ASGI app of a server: the wire protocol by its paths, everything else to REST. The dispatch is done here and
+    not by a mount inside Litestar, because that costs a quarter of the time of a wire request."""
 
     def __init__(self, engine: Engine) -> None:
         self.gate = Gate(engine.store)
@@ -34,7 +34,9 @@ class App:
         self._rest = rest.build(engine, self.gate, self._parking)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "websocket" or (scope["type"] == "http" and scope["path"].startswith(("/wire", "/worker/"))):
+        if scope["type"] == "websocket" or (
+            scope["type"] == "http" and scope["path"].startswith(("/wire", "/worker/"))
+        ):
             await self._wire(scope, receive, send)
         else:
             await self._rest(scope, receive, send)  # type: ignore[arg-type]  # the same protocol by other names

@@ -1,8 +1,8 @@
 """The Service protocol over the engine: validate, make commands, apply them, make the reply. No transport.
 
-A Service acts for one caller. Another namespace's task is NotFound, as if it did not exist. Calls that only change things
-(`PLANNED`) come in two halves, `plan` and `Plan.finish`, so that a transport can put many requests into one `apply`: a task
-and a future for each would cost more than all else that happens to them here.
+A Service acts for one caller. Another namespace's task is NotFound, as if it did not exist. Calls that only change
+things (`PLANNED`) come in two halves, `plan` and `Plan.finish`, so that a transport can put many requests into one
+`apply`: a task and a future for each would cost more than all else that happens to them here.
 """
 
 from __future__ import annotations
@@ -221,8 +221,8 @@ class Service:
         return Plan([c.Retry(namespace=self._namespace, task_id=ids.parse(body.task_id))], finish)
 
     def _plan_heartbeat(self, body: m.Heartbeat) -> Plan:
-        """A beat that cannot be read is an error of the whole call, but only after all others have been counted: nobody's
-        lease ends for the fault of another."""
+        """A beat that cannot be read is an error of the whole call, but only after all others have been counted:
+        nobody's lease ends for the fault of another."""
         limits.integer(len(body.beats), "beats", 0, MAX_LEASES)
         _number(body.incarnation, "incarnation")
         commands: list[c.Command] = []

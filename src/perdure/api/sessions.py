@@ -1,9 +1,9 @@
 """Which worker connections of this server broke, and whose leases end early because of it.
 
-A worker process keeps one connection. If it breaks without goodbye, the process has most likely died, and waiting for its
-leases to run out would cost half a minute: they end after GRACE seconds, unless the process connects again. But if many
-connections break at once, it is the network or a proxy that broke and the workers live: then nobody's lease ends early.
-No I/O, no clock: `now` is an argument, in seconds.
+A worker process keeps one connection. If it breaks without goodbye, the process has most likely died, and waiting for
+its leases to run out would cost half a minute: they end after GRACE seconds, unless the process connects again. But if
+many connections break at once, it is the network or a proxy that broke and the workers live: then nobody's lease ends
+early. No I/O, no clock: `now` is an argument, in seconds.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Sessions:
         return True
 
     def due(self, now: float) -> list[Connection]:
-        """The connections whose grace is over and whose leases are to be ended now, each once. Those of a mass break are
-        left to their leases."""
+        """The connections whose grace is over and whose leases are to be ended now, each once. Those of a mass break
+        are left to their leases."""
         over = [(connection, at) for connection, at in self._broken.items() if at <= now - GRACE]
         for connection, _ in over:
             del self._broken[connection]

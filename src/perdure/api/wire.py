@@ -1,11 +1,12 @@
 """The wire protocol as a raw ASGI app: what workers and the SDK speak.
 
-WebSocket `/wire`: binary messages, each a MessagePack array of frames; a request is `[id, op, body]`, its answer
-`[id, status, body]` with status 0, or an HTTP status and a problem document. Ids are the client's, answers come in any
-order, and both sides put what is ready into one message. `[id, "abandon", null]` ends a waiting request unanswered. What
-cannot be read as frames is answered under id 0.
+WebSocket `/wire`: binary messages, each a MessagePack array of frames; a request is `[id, op, body]`, its answer `[id,
+status, body]` with status 0, or an HTTP status and a problem document. Ids are the client's, answers come in any
+order, and both sides put what is ready into one message. `[id, "abandon", null]` ends a waiting request unanswered.
+What cannot be read as frames is answered under id 0.
 
-POST `/wire/{op}` (and `/worker/poll`, `/worker/heartbeat`, `/worker/complete`): the same bodies, as MessagePack or JSON.
+POST `/wire/{op}` (and `/worker/poll`, `/worker/heartbeat`, `/worker/complete`): the same bodies, as MessagePack or
+JSON.
 
 A typed web framework costs more than everything else that happens to a request, hence raw ASGI. For the same reason the
 requests of one message that only change things are planned one by one and applied together, op by op.

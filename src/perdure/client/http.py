@@ -1,8 +1,9 @@
 """A server reached over the network, by WebSocket or by plain POST: the same bodies, replies and errors.
 
-Every operation may be repeated without harm (ids and keys are made by the caller, completions and polls are answered as
-before), so a call whose connection breaks is repeated here, for RETRY_SECONDS, and so is one that the server refuses for
-now. The one exception is an enqueue with an item that has no idempotency key: once sent, it ends in OutcomeUnknown.
+Every operation may be repeated without harm (ids and keys are made by the caller, completions and polls are answered
+as before), so a call whose connection breaks is repeated here, for RETRY_SECONDS, and so is one that the server
+refuses for now. The one exception is an enqueue with an item that has no idempotency key: once sent, it ends in
+OutcomeUnknown.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ LONGEST_PAUSE = 2.0
 
 
 class HttpService(Calls):
-    """`url` is the server's, such as "http://127.0.0.1:7400". `namespace` is only for servers without API keys; else the
-    key decides. `on_connect` runs after each connect of the WebSocket, before any other call: a worker opens its session
-    there. Make it, use it and close it on one event loop."""
+    """`url` is the server's, such as "http://127.0.0.1:7400". `namespace` is only for servers without API keys; else
+    the key decides. `on_connect` runs after each connect of the WebSocket, before any other call: a worker opens its
+    session there. Make it, use it and close it on one event loop."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """One WebSocket with many requests in flight; api/wire.py describes the frames.
 
-A request costs a future and no task: one task writes (all that was asked since its last write, in one message), one reads.
-The connection is made when the first request needs it, and again whenever it breaks, after a pause that grows.
+A request costs a future and no task: one task writes (all that was asked since its last write, in one message), one
+reads. The connection is made when the first request needs it, and again whenever it breaks, after a pause that grows.
 """
 
 from __future__ import annotations

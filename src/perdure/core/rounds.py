@@ -29,10 +29,6 @@ class Rounds:
     def __init__(self) -> None:
         self._lanes: dict[str, _Lane] = {}
 
-    def knows(self, lane: str) -> bool:
-        """Whether `learn` was called for it."""
-        return lane in self._lanes
-
     def unknown(self, lanes: set[str]) -> list[str]:
         """Those of `lanes` that `learn` was not called for."""
         return [lane for lane in lanes if lane not in self._lanes]

@@ -67,7 +67,7 @@ class Batch:
         kind = type(self.items[0].command)
         if kind is c.Enqueue:
             drafts = [i.command for i in self.items if isinstance(i.command, c.Enqueue) and i.command.key is None]
-            return len(drafts) == len(self.items) and not self._rounds.unknown({d.draft.lane for d in drafts})
+            return len(drafts) == len(self.items)
         return kind is c.Heartbeat and all(type(i.command) is kind for i in self.items)
 
     async def run(self, rows: Rows, marks: Marks | None, monotonic: float) -> None:
@@ -84,7 +84,7 @@ class Batch:
         chores = [*work.get(c.Ring, []), *work.get(c.Reap, []), *work.get(c.Trim, [])]
         due = await self._read_chores(rows, chores)
         self._now = rows.now
-        await self._learn(rows, [command.draft.lane for _, command in enqueues])
+        await self._learn(rows)
         for item, command in named:
             self._answer(item, self._decide, command, gone.get(_task_of(command)))
         self._hand_out(self._claimed)
@@ -100,7 +100,7 @@ class Batch:
         if command.task_id is None:
             command.task_id = self._mint.task_id(self._clock())
         draft = command.draft
-        if command.place is None and not command.delay and draft.run_at is None and self._rounds.knows(draft.lane):
+        if command.place is None and not command.delay and draft.run_at is None:
             command.place = self._rounds.next(draft.lane, draft.fairness_key)
 
     # ------------------------------------------------------------------------------------------------------ phases
@@ -244,9 +244,9 @@ class Batch:
             await rows.put_pulse(taken)
         return taken.hold_until
 
-    async def _learn(self, rows: Rows, lanes: list[str]) -> None:
-        """The highest stored round of lanes that this server sees for the first time."""
-        unknown = self._rounds.unknown({*lanes, *(task.lane for task in self.ledger.rows.values())})
+    async def _learn(self, rows: Rows) -> None:
+        """The highest stored round of lanes of old tasks that this server sees for the first time."""
+        unknown = self._rounds.unknown({task.lane for task in self.ledger.rows.values()})
         if unknown:
             highest = await rows.highest_places(unknown)
             for lane in unknown:

@@ -17,7 +17,7 @@ import random
 from collections.abc import Iterable, Sequence
 
 from perdure.core import commands as c
-from perdure.core.errors import Internal, InvalidArgument, Unavailable
+from perdure.core.errors import Internal, InvalidArgument, OutcomeUnknown, Unavailable
 from perdure.core.ids import Mint
 from perdure.core.model import Task
 from perdure.core.rounds import Rounds
@@ -52,6 +52,7 @@ class Engine:
         self._work = asyncio.Event()
         self._runners: list[asyncio.Task[None]] = []
         self._strays: set[asyncio.Task[object]] = set()
+        self._learning = asyncio.Lock()
         self._stopping = False
         self._alarms = Alarms(store, self.apply, lambda: self._loops[0].nudge())
         self._hints = Hints(store, self._heard_ready, self._heard_closed)
@@ -131,14 +132,14 @@ class Engine:
         """Run a batch until its outcome is known, and answer it."""
         tries = 0
         while True:
-            batch = Batch(items, polls, self.mint, self._rounds, self.now)
             try:
+                batch = await self._prepare(items, polls)
                 await self._transact(batch)
             except DataFault as fault:
                 return await self._bisect(items, polls, InvalidArgument(f"the database refused a value: {fault}"))
             except StoreFault as fault:
                 if self._stopping:
-                    return self._refuse(items, polls)
+                    return self._refuse(items, polls, unknown=isinstance(fault, CommitUnknown))
                 tries += 1
                 pause = min(0.05 * 2**tries, _LONGEST_PAUSE) * (0.5 + random.random() / 2)
                 log.warning("a batch of %d waits %.2f s for the database: %s", len(items), pause, fault)
@@ -150,6 +151,19 @@ class Engine:
                 return await self._bisect(items, polls, Internal(f"{type(bug).__name__}: {bug}"))
             else:
                 return self._settle(batch)
+
+    async def _prepare(self, items: list[Item], polls: list[Parked]) -> Batch:
+        """A batch whose lanes are known. Those seen for the first time are asked for one runner at a time, so that
+        batches in flight keep the order of arrival."""
+        lanes = _lanes_touched(items)
+        if self._rounds.unknown(lanes):
+            async with self._learning:
+                if unknown := self._rounds.unknown(lanes):  # the runner before may have asked for them
+                    async with self.store.batch() as rows:
+                        highest = await rows.highest_places(unknown)
+                    for lane in unknown:
+                        self._rounds.learn(lane, highest.get(lane, 0))
+        return Batch(items, polls, self.mint, self._rounds, self.now)
 
     async def _transact(self, batch: Batch) -> None:
         """The transaction of a batch, committed or not at all."""
@@ -166,6 +180,8 @@ class Engine:
             try:
                 return await self.store.committed(unknown)
             except StoreFault as fault:
+                if self._stopping:
+                    raise unknown from fault
                 log.warning("the outcome of a commit is not known yet: %s", fault)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
@@ -183,11 +199,13 @@ class Engine:
         await self._until_done(items[:middle], [])
         await self._until_done(items[middle:], [])
 
-    def _refuse(self, items: list[Item], polls: list[Parked]) -> None:
+    def _refuse(self, items: list[Item], polls: list[Parked], *, unknown: bool) -> None:
+        """The engine stops while the database is away."""
         self.dispatch.park_again(polls, set())
         self.dispatch.close()
+        error = OutcomeUnknown if unknown else Unavailable
         for item in items:
-            item.answer(Unavailable("the server is stopping", retry_after=1.0))
+            item.answer(error("the server is stopping", retry_after=1.0))
 
     def _settle(self, batch: Batch) -> None:
         """The batch is committed: answer, hand over, wake whom it concerns."""

@@ -62,6 +62,17 @@ class TaskOptions(TypedDict, total=False):
     headers: dict[str, str] | None
 
 
+class TaskFilter(TypedDict, total=False):
+    """Which tasks a list shows. `limit` (50 by default, at most 1,000) is the size of a page."""
+
+    state: str | None
+    queue: str | None
+    type: str | None
+    since: datetime | None
+    limit: int
+    cursor: str | None
+
+
 class AsyncClient:
     """A client for one namespace, over any Service. Its calls raise the errors of core/errors.py."""
 
@@ -126,18 +137,9 @@ class AsyncClient:
         """A task as it is now. Raises NotFound."""
         return await (await self.service()).get(Get(id))
 
-    async def find(
-        self,
-        *,
-        state: str | None = None,
-        queue: str | None = None,
-        type: str | None = None,
-        since: datetime | None = None,
-        limit: int = 50,
-        cursor: str | None = None,
-    ) -> TaskPage:
+    async def find(self, **filter: Unpack[TaskFilter]) -> TaskPage:
         """Tasks that pass all filters, newest first, without payloads; `next` of a page is the `cursor` of the next."""
-        return await (await self.service()).find(Find(state, queue, type, since, limit, cursor))
+        return await (await self.service()).find(Find(**filter))
 
     async def cancel(self, id: str, reason: str = "") -> CancelReply:
         """Cancel a task: at once while it waits, cooperatively while it runs."""

@@ -34,6 +34,7 @@ from perdure.store.postgres_session import (
     Sessions,
     close,
     connect,
+    survives,
 )
 from perdure.store.statements import migrations, statements
 
@@ -108,8 +109,9 @@ class PostgresStore:
             batch = PostgresBatch(session, self._clock, single=single)
             try:
                 yield batch
-            except Exception:
-                await batch.roll_back()
+            except Exception as error:
+                if survives(error):
+                    await batch.roll_back()
                 raise
             await batch.commit()
 

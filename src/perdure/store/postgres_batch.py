@@ -1,7 +1,8 @@
 """A batch on PostgreSQL: one transaction at READ COMMITTED, begun with its first statement.
 
 Statements take arrays, one a column, and unnest them: a fixed number of round trips for any number of rows. (Tried and
-rejected: executemany, which costs the server half as much again a row.)
+rejected: executemany, which costs the server half as much again a row.) New tasks are sent by COPY: half the time of the
+same insert by arrays, and faster from the first row on.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from perdure.store.postgres_session import Backend, Session, refused
 _LEASE = attrgetter("id", "state", "received", *rows.LEASE)
 _CHANGE = attrgetter("id", "state", "received", *rows.CHANGE)
 _CLOSE = attrgetter("id", "lease_number", "lease_bits", "state", *rows.CLOSE)
-_INSERT = attrgetter("state", "kind", "received", *rows.INSERT)
+_INSERT_COLUMNS = ("state", "kind", "received", *rows.INSERT)
+_INSERT = attrgetter(*_INSERT_COLUMNS)
 _RECORD = attrgetter(*Attempt.__struct_fields__)
 _KEY = attrgetter(*Key.__struct_fields__)
 _SESSION = attrgetter(*WorkerSession.__struct_fields__)
@@ -78,7 +80,7 @@ class PostgresBatch:
             raise StoreFault(f"commit: the server answered {tag}")
 
     async def roll_back(self) -> None:
-        """Undo it all; when the connection broke, the server does."""
+        """Undo it all, on a connection that lives; on a broken one the server does it."""
         if self._session.connection.is_in_transaction():
             await self._session.run("rollback")
 
@@ -191,7 +193,7 @@ class PostgresBatch:
         await self._begin()
         self._inserted += [task.id for task in tasks]
         try:
-            await self._session.write("insert", *_columns(tasks, _INSERT))
+            await self._session.copy("tasks", _INSERT_COLUMNS, map(_INSERT, tasks))
         except DataFault:
             raise
         except StoreFault as fault:

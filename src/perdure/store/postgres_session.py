@@ -7,7 +7,7 @@ server that was promoted meanwhile, and costs little beside a failure.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, NamedTuple
 
@@ -52,6 +52,11 @@ def refused(fault: StoreFault) -> bool:
     return getattr(fault.__cause__, "severity_en", None) == "ERROR"
 
 
+def survives(error: Exception) -> bool:
+    """True for an error after which the connection is as good as before."""
+    return isinstance(error, DataFault) or not isinstance(error, StoreFault)
+
+
 @contextmanager
 def faults(doing: str) -> Iterator[None]:
     """Failures of the driver and the server as StoreFault or DataFault, with the cause attached."""
@@ -91,6 +96,13 @@ class Session:
         with faults(name):
             status = await self.connection.execute(self._sql[name], *args)
         return int(status.rpartition(" ")[2])
+
+    async def copy(self, table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
+        """Insert rows into a table by COPY."""
+        if self._switch is not None:
+            await self._switch()
+        with faults(f"copy {table}"):
+            await self.connection.copy_records_to_table(table, columns=columns, records=rows)
 
     async def run(self, command: str) -> str:
         """The tag that answers begin, commit or rollback."""
@@ -144,15 +156,18 @@ class Sessions:
         """A connection to use alone. StoreFault when none can be made; one that failed does not come back."""
         async with self._places:
             session = await self._take()
+            keep = False
             try:
                 yield session
-            except (StoreFault, asyncio.CancelledError) as error:
-                if not isinstance(error, DataFault):
-                    session.connection.terminate()
+                keep = True
+            except Exception as error:
+                keep = survives(error)
                 raise
             finally:
-                if not session.connection.is_closed():
+                if keep and not session.connection.is_closed():
                     self._idle.append(session)
+                else:
+                    session.connection.terminate()
 
     async def _take(self) -> Session:
         while self._idle:

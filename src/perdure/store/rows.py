@@ -7,6 +7,7 @@ ints and so come first: drivers bind subclasses of int by a much slower path.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import Any
 
@@ -46,7 +47,7 @@ _close = attrgetter("lease_number", "lease_bits", *CLOSE)
 _insert = attrgetter(*INSERT)
 
 
-def task(row: Row) -> Task:
+def task(row: Iterable[Any]) -> Task:
     """The task of a row that was selected in field order."""
     found = Task(*row)
     found.state = _STATES[found.state]

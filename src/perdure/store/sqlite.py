@@ -88,7 +88,7 @@ class SqliteStore:
         await self.changed()
 
     async def close(self) -> None:
-        """A forked child must not close what it inherited: that would drop the locks of the parent's connection."""
+        """A forked child leaves the connections alone: they are its parent's."""
         if self._pid == os.getpid():
             for connection in (self._reader, self._writer):
                 if connection is not None:
@@ -112,7 +112,7 @@ class SqliteStore:
 
     async def migrate(self) -> list[str]:
         writer = await self._connect()
-        async with self._transaction(writer):
+        async with self._turn, self._transaction(writer):
             writer.write(SQL["prepare_migrations"])
             applied = await self._applied(writer)
             missing = [(name, script) for name, script in migrations("sqlite") if name not in applied]

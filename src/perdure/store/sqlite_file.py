@@ -121,9 +121,9 @@ def file_system(path: Path, mounts: Path = Path("/proc/mounts")) -> str | None:
 
 
 def split(script: str) -> Iterator[str]:
-    """The statements of a script; semicolons in comments and literals end none."""
+    """The statements of a script, each of which ends with a semicolon; those in comments and literals end none."""
     statement = ""
-    for part in script.split(";"):
+    for part in script.split(";")[:-1]:
         statement += part + ";"
         if sqlite3.complete_statement(statement):
             yield statement.strip()

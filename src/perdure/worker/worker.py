@@ -21,7 +21,7 @@ import socket
 import time
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from perdure.client.base import Service
 from perdure.core.errors import Conflict, PerdureError
@@ -50,40 +50,50 @@ def new_incarnation() -> int:
     return secrets.randbits(63)
 
 
-class Worker:
-    """Runs `tasks` (by default all of this process) of `queues` with at most `slots` at once.
+class WorkerOptions(TypedDict, total=False):
+    """How a worker works."""
 
-    An async context manager: entering starts it, leaving drains it. `run` does both and ends with `drain`.
-    `identity` is for people; `incarnation` tells processes apart. `heartbeat_service` is a second way to the same
-    server, for the heartbeat thread; it must not be tied to an event loop yet. None: heartbeats share `service`.
+    queues: Sequence[str]  #: what it polls, the first first; ["default"]
+    slots: int  #: handlers at once, 100
+    tasks: Iterable[Task[..., Any]] | None  #: what it runs; None is every @task of the process
+    identity: str  #: its name for people; host and process id
+    incarnation: int  #: tells processes apart; a new random number
+    drain_seconds: float  #: how long handlers may go on once it leaves, 25
+    build: str  #: version of the code, for people
+
+
+class Worker:
+    """Runs tasks from `service`. An async context manager: entering starts it, leaving drains it.
+
+    `heartbeat_service` is a way of its own to the server for the heartbeat thread, not yet tied to an event loop;
+    None shares `service`, which must then take calls from any thread. `greeted` says that `service` calls
+    `open_session` on each connect; else the worker does it when it starts.
     """
 
     def __init__(
         self,
         service: Service,
         *,
-        tasks: Iterable[Task[..., Any]] | None = None,
-        queues: Sequence[str] = ("default",),
-        slots: int = 100,
-        identity: str = "",
-        incarnation: int | None = None,
         heartbeat_service: Service | None = None,
         greeted: bool = False,
-        drain_seconds: float = DRAIN_SECONDS,
-        build: str = "",
+        **options: Unpack[WorkerOptions],
     ) -> None:
+        if unknown := options.keys() - WorkerOptions.__annotations__.keys():
+            raise TypeError(f"a worker has no option {', '.join(sorted(unknown))}")
+        tasks = options.get("tasks")
+        incarnation = options.get("incarnation")
         self._service = service
         self._heartbeat_service = heartbeat_service
+        self._greeted = greeted
         self._tasks = REGISTRY if tasks is None else {task.name: task for task in tasks}
-        self._queues = list(queues)
-        self._slots = self._free = slots
-        self._batch = min(POLL_BATCH, slots)
-        self._identity = identity or f"{socket.gethostname()}:{os.getpid()}"
-        self._drain_seconds = drain_seconds
-        self._build = build
+        self._queues = list(options.get("queues", ("default",)))
+        self._slots = self._free = options.get("slots", 100)
+        self._batch = min(POLL_BATCH, self._slots)
+        self._identity = options.get("identity") or f"{socket.gethostname()}:{os.getpid()}"
+        self._drain_seconds = options.get("drain_seconds", DRAIN_SECONDS)
+        self._build = options.get("build", "")
         self.incarnation = new_incarnation() if incarnation is None else incarnation
         self._epoch = 0
-        self._greeted = greeted
         self._connected = False
         self._connecting = asyncio.Lock()
         self._polls = 0
@@ -117,13 +127,12 @@ class Worker:
         if self._fault is not None and error is None:
             raise self._fault
 
-    async def run(self) -> None:
-        """Work until `drain` is called. Raises what makes working impossible, such as Unauthenticated."""
-        async with self:
-            await self._draining.wait()
+    async def draining(self) -> None:
+        """Returns when `drain` was called, or working became impossible; leaving the context raises why."""
+        await self._draining.wait()
 
     def drain(self) -> None:
-        """Begin to leave; `run` returns, or leaving the context ends, when all is settled. Harmless when repeated."""
+        """Begin to leave: no new tasks from here on. On the worker's event loop; harmless when repeated."""
         self._draining.set()
         self._changed.set()
 

@@ -1,0 +1,127 @@
+"""Runs every workload on every store, the peers in between, and writes RESULTS.md.
+
+    python -m benchmarks                 5 pairs: each run of Perdure stands beside one of the peer, in turn
+    python -m benchmarks --pairs 1       fewer of them
+    python -m benchmarks jobs latency    some workloads only; shows the table and leaves RESULTS.md alone
+    python -m benchmarks --quick         small sizes, no peers: checks the benchmarks themselves
+
+The exit status is 0 when all runs ended and no job was lost, whether or not a bar was reached.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+from benchmarks import report, workloads
+from benchmarks.databases import Database, Postgres, SqliteFile, postgres
+from benchmarks.deployment import Deployment, deployed
+from benchmarks.peers import Peers
+from benchmarks.processes import Processes
+from benchmarks.workloads import QUICK, Numbers, Sizes
+
+RESULTS = Path(__file__).with_name("RESULTS.md")
+WORKLOADS = ("jobs", "enqueues", "latency", "recovery")
+
+Step = tuple[str, Callable[[], Numbers]]
+
+
+class Bench:
+    """All runs of one pair, in order."""
+
+    def __init__(self, processes: Processes, server: Postgres, peers: Peers | None, sizes: Sizes) -> None:
+        self._processes = processes
+        self._stores: dict[str, Callable[[], Database]] = {
+            "sqlite": lambda: SqliteFile.fresh(processes.folder),
+            "postgresql": server.database,
+        }
+        self._peers = peers
+        self._sizes = sizes
+
+    def steps(self, chosen: list[str]) -> Iterator[Step]:
+        for name in chosen:
+            yield from getattr(self, f"_{name}")()
+
+    def _jobs(self) -> Iterator[Step]:
+        if self._peers:
+            yield "pgqueuer jobs", partial(self._peers.pgqueuer_jobs, self._sizes.jobs)
+        yield from self._on_both("jobs", workloads.jobs)
+        yield "embedded jobs", self._embedded
+        yield from self._on_both("jobs in threads", partial(workloads.jobs, task="noop_in_thread"))
+
+    def _enqueues(self) -> Iterator[Step]:
+        if self._peers:
+            yield "celery enqueues", partial(self._peers.celery_enqueues, 1_000)
+            yield "pgqueuer enqueues", partial(self._peers.pgqueuer_enqueues, 5_000, workloads.IN_FLIGHT)
+        yield from self._on_both("enqueues", workloads.enqueues)
+
+    def _latency(self) -> Iterator[Step]:
+        if self._peers:
+            yield "celery latency", partial(self._peers.celery_latency, self._sizes.samples)
+        yield from self._on_both("latency", workloads.latency)
+
+    def _recovery(self) -> Iterator[Step]:
+        yield from self._on_both("recovery", partial(workloads.recovery, whole=True))
+        yield from self._on_both("restart", partial(workloads.recovery, whole=False))
+
+    def _on_both(self, name: str, workload: Callable[[Deployment, Sizes], Numbers]) -> Iterator[Step]:
+        for store in self._stores:
+            yield f"{store} {name}", partial(self._deployed, store, workload)
+
+    def _deployed(self, store: str, workload: Callable[[Deployment, Sizes], Numbers]) -> Numbers:
+        with deployed(self._processes, self._stores[store]()) as deployment:
+            return workload(deployment, self._sizes)
+
+    def _embedded(self) -> Numbers:
+        database = SqliteFile.fresh(self._processes.folder)
+        tally = self._processes.folder / "embedded-tally"
+        tally.write_bytes(b"")
+        process = self._processes.start(
+            "embedded",
+            *(sys.executable, "-m", "benchmarks.embedded", str(self._sizes.jobs)),
+            PERDURE_URL=database.url,
+            TALLY=str(tally),
+        )
+        if process.wait(120):
+            raise RuntimeError(f"the embedded run failed\n{self._processes.log('embedded')}")
+        numbers: Numbers = json.loads(self._processes.log("embedded").splitlines()[-1])
+        database.close()
+        return numbers
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measures Perdure, beside peers.")
+    parser.add_argument("workloads", nargs="*", choices=[[], *WORKLOADS], help="all by default")
+    parser.add_argument("--pairs", type=int, default=5, help="how often everything is run (5)")
+    parser.add_argument("--quick", action="store_true", help="a smoke test: small and once, without peers")
+    options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything started is stopped
+    peers = None if options.quick else Peers.installed()
+    sizes = QUICK if options.quick else Sizes()
+    runs: dict[str, list[Numbers]] = {}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perdure-bench-")))
+        server = stack.enter_context(postgres(peers))
+        processes = stack.enter_context(Processes(folder))
+        bench = Bench(processes, server, peers, sizes)
+        for _ in range(1 if options.quick else options.pairs):
+            for name, step in bench.steps(options.workloads or list(WORKLOADS)):
+                numbers = step()
+                runs.setdefault(name, []).append(numbers)
+                print(name, json.dumps({key: round(value, 3) for key, value in numbers.items()}), flush=True)
+    print(f"\n{report.comparison_table(runs)}")
+    if not options.quick and not options.workloads:
+        RESULTS.write_text(report.page(runs, sizes, peers.versions if peers else ()), encoding="utf-8")
+    lost = sum(numbers.get("lost", 0) for pairs in runs.values() for numbers in pairs)
+    return 1 if lost else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

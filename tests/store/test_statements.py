@@ -1,0 +1,65 @@
+"""Statements are named, said in a sentence, found once, and written out for a number of rows."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+
+import pytest
+
+from perdure.store.sqlite_file import split
+from perdure.store.statements import expand, migrations, statements
+
+SQLITE = sorted(statements("sqlite"))
+
+
+def test_expand_writes_rows_out_and_keeps_the_text() -> None:
+    sql = "insert into t values :rows(2) returning 1"
+    assert expand(sql, 1) == "insert into t values (?,?) returning 1"
+    assert expand(sql, 3) == "insert into t values (?,?),(?,?),(?,?) returning 1"
+    assert expand(sql, 3) is expand(sql, 3), "sqlite3 finds prepared statements by text; the same object hashes once"
+
+
+def test_statements_have_no_comment_and_no_end_left() -> None:
+    for name, sql in statements("sqlite").items():
+        assert sql and "--" not in sql and not sql.endswith(";"), name
+
+
+def test_the_first_migration_comes_first() -> None:
+    names = [name for name, _ in migrations("sqlite")]
+    assert names == sorted(names)
+    assert names[0] == "0001_initial"
+
+
+def test_split_ends_no_statement_inside_a_literal_or_a_comment() -> None:
+    script = "create table a (b text default ';'); -- one; two\ncreate table c (d);\n"
+    assert [re.sub(r"--.*\n", "", part).strip() for part in split(script)] == [
+        "create table a (b text default ';');",
+        "create table c (d);",
+    ]
+
+
+@pytest.fixture(scope="module")
+def schema() -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(":memory:")
+    for name, script in migrations("sqlite"):
+        assert name
+        connection.executescript(script)
+    connection.executescript(statements("sqlite")["prepare_migrations"])
+    yield connection
+    connection.close()
+
+
+@pytest.mark.parametrize("name", SQLITE)
+def test_every_statement_goes_by_an_index(schema: sqlite3.Connection, name: str) -> None:
+    """B-tree look-ups only: a scan of a table that grows would make the hot path slower with every task."""
+    for part in statements("sqlite")[name].split(";"):
+        sql = expand(part, 3)
+        names = set(re.findall(r":(\w+)", sql))
+        values: object = dict.fromkeys(names) if names else (None,) * sql.count("?")
+        plan = [row[3] for row in schema.execute(f"explain query plan {sql}", values)]  # type: ignore[arg-type]
+        scans = [step for step in plan if re.match(r"SCAN (tasks|closed_tasks|attempts|keys|expired)\b", step)]
+        assert not scans, plan
+        sorts = [step for step in plan if "TEMP B-TREE" in step and name != "sessions"]
+        assert not sorts, plan

@@ -32,7 +32,7 @@ lint: .venv/.test ## format, lint rules and types
 
 .PHONY: check
 check: lint ## what to run before each commit: lint, tidy rules, and the tests that need no other process
-	$(BIN)/pytest -q tests/test_tidy.py tests/core tests/store tests/engine tests/api tests/worker -m "not postgres"
+	$(BIN)/pytest -q tests/test_tidy.py tests/core tests/store tests/engine tests/api tests/worker -k "not postgres"
 
 .PHONY: test
 test: lint ## everything, on both databases, with real processes

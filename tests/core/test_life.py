@@ -1,10 +1,10 @@
-"""Random lives of a task through decide.py: what must hold after every decision, and that all moves are really taken."""
+"""Random lives of a task through decide.py: what must hold after every decision, and that all moves are taken."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,8 +20,6 @@ from perdure.core.states import MOVES, Cause, State, is_closed
 from tests.clock import START
 from tests.core.tasks import after, attempts, completion, enqueue_command, new_mint, new_rounds
 
-A = TypeVar("A")
-
 OWNED = (
     "id", "namespace", "type", "lane", "created_at", "app", "kind", "queue", "payload", "headers", "idempotency_key",
     "retry_policy", "timeouts", "max_attempts", "identity", "retry_of", "priority", "fairness_key", "run_at",
@@ -29,9 +27,10 @@ OWNED = (
 )  # fmt: skip
 """What nothing changes after the enqueue."""
 
+seldom = st.sampled_from([None, None, None, 5.0])
 maybe = st.none() | st.sampled_from([0.5, 5.0, 20.0, 60.0])
 timeouts = st.builds(
-    Timeouts, schedule_to_start=maybe, start_to_close=maybe, schedule_to_close=maybe, heartbeat=maybe, lease=maybe
+    Timeouts, schedule_to_start=seldom, start_to_close=maybe, schedule_to_close=maybe, heartbeat=maybe, lease=maybe
 )
 policies = st.builds(
     RetryPolicy,
@@ -63,6 +62,7 @@ class TaskLife(RuleBasedStateMachine):
         self.now = START
         self.mint = new_mint()
         self.rounds = new_rounds()
+        self.hold_until = 0
 
     @initialize(retry=policies, limits=st.none() | timeouts, delay=st.sampled_from([0.0, 0.0, 10.0]))
     def enqueue(self, retry: RetryPolicy, limits: Timeouts | None, delay: float) -> None:
@@ -74,7 +74,7 @@ class TaskLife(RuleBasedStateMachine):
         self.old_leases: list[Lease] = []
         self.done: tuple[commands.Complete, State] | None = None
         self.lease_numbers: set[int] = set()
-        self.check_shape(self.task, 0)
+        self.check_shape(self.task)
 
     # time ------------------------------------------------------------------------------------------------------
     @rule(seconds=st.sampled_from([-3600.0, -5.0, 0.0, 0.4, 3.0, 9.0, 25.0]))
@@ -94,16 +94,25 @@ class TaskLife(RuleBasedStateMachine):
 
     # what may happen -------------------------------------------------------------------------------------------
     @precondition(lambda self: not is_closed(self.task.state))
-    @rule(hold=st.sampled_from([0.0, 0.0, 8.0]))
-    def ring(self, hold: float) -> None:
-        hold_until = self.now + int(hold * SECOND) if hold else 0
+    @rule(hold=st.sampled_from([0, 0, 0, 8]))
+    def ring(self, hold: int) -> None:
+        if hold:
+            self.hold_until = self.now + hold * SECOND
         before = self.task
-        effects = self.decide(lambda: decide.ring(self.task, self.now, self.mint, self.rounds, hold_until), hold_until)
-        if before.state == State.LEASED and hold:
+        effects = self.decide(lambda: decide.ring(self.task, self.now, self.mint, self.rounds, self.hold_until))
+        now = max(self.now, before.updated_at)
+        if now < self.hold_until:
             assert not [record for record in attempts(effects) if record.outcome in ("lost", "undelivered")]
-        assert self.task.wake_at is None or self.task.wake_at > max(self.now, before.updated_at), (
-            "it would ring for ever"
-        )
+        if self.task.state == before.state:
+            assert self.task.wake_at is None or self.task.wake_at > now, "it would ring for ever"
+
+    @precondition(lambda self: self.task.deadline is not None and not is_closed(self.task.state))
+    @rule()
+    def ring_late(self) -> None:
+        """Everything about the task is over when its alarm rings."""
+        self.now = max(self.now, self.task.deadline or 0)
+        self.ring(0)
+        assert is_closed(self.task.state)
 
     @precondition(lambda self: self.task.state == State.ENQUEUED and self.task.place is not None)
     @rule(session=st.integers(1, 3))
@@ -126,7 +135,7 @@ class TaskLife(RuleBasedStateMachine):
         command = commands.Heartbeat(lease=self.task.lease, progress=progress)
         task = decide.beat(self.task, command, self.now)
         assert self.task == before
-        self.check_step(before, task, 0)
+        self.check_step(before, task)
         assert task.received and task.lost_deliveries == 0 and task.wake_at == before.wake_at
         self.task = task
 
@@ -195,6 +204,7 @@ class TaskLife(RuleBasedStateMachine):
         command = commands.Complete(lease=lease, outcome=outcome)
         self.refused(LeaseLost, lambda: self.decide_completion(command))
 
+    @precondition(lambda self: self.task.lease_number > 0)
     @rule(reason=st.sampled_from(["", "not needed"]))
     def cancel(self, reason: str) -> None:
         before = copy(self.task)
@@ -230,29 +240,27 @@ class TaskLife(RuleBasedStateMachine):
     @rule()
     def repeat(self) -> None:
         """RETRY-08: a closed task stays closed; a new one is linked to it."""
-        new_id = self.mint.task_id(self.now)
         if self.task.state == State.SUCCEEDED:
-            self.refused(IllegalMove, lambda: decide.repeat(self.task, new_id, self.now, self.rounds))
+            self.refused(IllegalMove, lambda: decide.repeat(self.task))
             return
         before = copy(self.task)
-        new = decide.repeat(self.task, new_id, self.now, self.rounds).task
+        command = decide.repeat(self.task)
         assert self.task == before
+        command.task_id = self.mint.task_id(self.now)
+        new = decide.enqueue(command, self.now, self.rounds).task
         assert (new.retry_of, new.attempt, new.lease_number, new.state) == (before.id, 0, 0, State.ENQUEUED)
-        assert (new.payload, new.lease_length, new.max_attempts) == (
-            before.payload,
-            before.lease_length,
-            before.max_attempts,
-        )
-        self.check_shape(new, 0)
+        assert (new.payload, new.headers, new.checkpoint) == (before.payload, before.headers, before.checkpoint)
+        assert (new.lease_length, new.max_attempts) == (before.lease_length, before.max_attempts)
+        self.check_shape(new)
 
     # what must hold --------------------------------------------------------------------------------------------
-    def decide(self, decision: Callable[[], list[Any]], hold_until: int = 0) -> list[Effect]:
+    def decide(self, decision: Callable[[], list[Any]]) -> list[Effect]:
         """Make a decision about the task and keep what it says."""
         before = copy(self.task)
         effects = decision()
         assert self.task == before, "a decision changed its input"
         task = after(effects)
-        self.check_step(before, task, hold_until)
+        self.check_step(before, task)
         assert isinstance(effects[-1], Close) == is_closed(task.state)
         for record in attempts(effects):
             assert record.lease_number not in self.lease_numbers, "an attempt is recorded once"
@@ -270,7 +278,7 @@ class TaskLife(RuleBasedStateMachine):
             decision()
         assert self.task == before, "a refused command changed something"
 
-    def check_step(self, before: Task, task: Task, hold_until: int) -> None:
+    def check_step(self, before: Task, task: Task) -> None:
         for name in OWNED:
             assert getattr(task, name) == getattr(before, name), name
         assert not is_closed(before.state)
@@ -278,16 +286,16 @@ class TaskLife(RuleBasedStateMachine):
         assert before.lease_number <= task.lease_number <= before.lease_number + 1
         assert task.updated_at == max(self.now, before.updated_at), "a row's time never goes back"
         assert before.started_at is None or task.started_at == before.started_at
-        self.check_shape(task, hold_until)
+        self.check_shape(task)
 
-    def check_shape(self, task: Task, hold_until: int) -> None:
+    def check_shape(self, task: Task) -> None:
         if is_closed(task.state):
             assert (task.closed_at, task.place, task.wake_at) == (task.updated_at, None, None)
             assert (task.failure is None) == (task.state == State.SUCCEEDED) or task.state == State.CANCELED
             assert waiting_for(task) == ""
             return
         assert task.closed_at is None and task.attempt < task.max_attempts
-        deadlines = counting_deadlines(task, hold_until)
+        deadlines = counting_deadlines(task, self.hold_until)
         assert (task.wake_at is None) == (not deadlines)
         assert task.wake_at is None or task.wake_at <= min(deadlines), "a deadline would be missed"
         leased = task.state == State.LEASED
@@ -319,7 +327,7 @@ def test_every_move_is_taken_by_a_decision(monkeypatch: pytest.MonkeyPatch) -> N
     run_state_machine_as_test(
         TaskLife,
         settings=settings(
-            derandomize=True, database=None, max_examples=300, stateful_step_count=60, deadline=None,
+            derandomize=True, database=None, max_examples=500, stateful_step_count=60, deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )  # fmt: skip

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pages import blocks, run
+
+from tests.docs.pages import blocks, run
 
 
 def page(folder: Path, text: str) -> Path:

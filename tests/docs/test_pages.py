@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from pages import blocks, run
+
+from tests.docs.pages import blocks, run
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

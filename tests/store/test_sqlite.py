@@ -182,7 +182,7 @@ asyncio.run(main())
 
 
 def writer(path: Path, *args: object) -> subprocess.Popen[str]:
-    """A process that inserts tasks one by one, from a number to another; with a third argument it stops in the middle."""
+    """A process that inserts tasks one by one, between two numbers; with a third argument it stops in the middle."""
     command = [sys.executable, "-c", _WRITER, str(path), *map(str, args)]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=Path(__file__).parents[2])

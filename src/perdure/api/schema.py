@@ -17,6 +17,10 @@ from perdure.core.states import State
 JSON_PLAIN = {"encoding": "json/plain"}
 
 
+class RetryRequest(RetryPolicy, forbid_unknown_fields=True, frozen=True):
+    """A RetryPolicy whose fields are surely spelled right; a stored one may hold fields of a newer version."""
+
+
 class TaskRequest(msgspec.Struct, forbid_unknown_fields=True):
     """A task to enqueue. `task_type` and `type` are the same field; so are `idempotency_key` and the header."""
 
@@ -30,7 +34,7 @@ class TaskRequest(msgspec.Struct, forbid_unknown_fields=True):
     idempotency_key: str | None = None
     priority: int = 3
     fairness_key: str = ""
-    retry: RetryPolicy | None = None
+    retry: RetryRequest | None = None
     timeouts: m.TimeoutOptions | None = None
     headers: dict[str, str] = {}
 

@@ -47,7 +47,15 @@ class App:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Leaves signals to the process, which has more to stop than this server."""
+    """Says when it listens, and leaves signals to the process, which has more to stop than this server."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        self.listening.set()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -95,10 +103,7 @@ class Server:
         )
         self._uvicorn = _Uvicorn(config)
         self._task = asyncio.create_task(self._uvicorn.serve(sockets=[listener]))
-        while not self._uvicorn.started:
-            if self._task.done():
-                self._task.result()
-            await asyncio.sleep(0)
+        await self._uvicorn.listening.wait()
 
     async def stop(self) -> None:
         """Parked requests end first. Safe to repeat, and before start."""

@@ -273,7 +273,7 @@ class Service:
         with _reading():
             task = (await self._engine.store.read([task_id])).get(task_id)
         if task is None or task.namespace != self._namespace:
-            raise NotFound(f"there is no task {ids.text(task_id)}")
+            raise NotFound("there is no such task", field="task_id")
         return task
 
 

@@ -28,7 +28,7 @@ from perdure.api.service import PLANNED, Plan, Service
 from perdure.api.sessions import GRACE, Sessions
 from perdure.core import commands as c
 from perdure.core import messages as m
-from perdure.core.errors import Internal, InvalidArgument, NotFound, PayloadTooLarge, PerdureError
+from perdure.core.errors import Internal, InvalidArgument, NotFound, PayloadTooLarge, PerdureError, ResourceExhausted
 from perdure.core.limits import MAX_BODY
 from perdure.engine.engine import Engine
 
@@ -43,6 +43,9 @@ WAITING = ("poll", "get")
 """Operations whose answer may be held back."""
 MAX_MESSAGE = 4 * 1024 * 1024
 """Bytes of answers that are put into one message; a larger one travels alone."""
+
+MAX_OPEN = 10_000
+"""Requests of one connection that are open at once."""
 
 
 class _Frame(msgspec.Struct, array_like=True):
@@ -170,9 +173,9 @@ class Connection:
                 self._read(message.get("bytes"))
         finally:
             self._open = False
-            writer.cancel()
-            for task in (*self._tasks, *self._waiting.values()):
+            for task in (writer, *self._tasks, *self._waiting.values()):
                 task.cancel()
+            await asyncio.gather(writer, return_exceptions=True)  # it may have failed on the broken connection
             if self._session is not None:
                 self._wire.broke(*self._session)
 
@@ -197,6 +200,8 @@ class Connection:
             if (task := self._waiting.pop(frame.id, None)) is not None:
                 task.cancel()
             return
+        if len(self._tasks) + len(self._waiting) >= MAX_OPEN:
+            raise ResourceExhausted(f"{MAX_OPEN} requests of this connection are open", retry_after=1.0)
         if op not in m.OPS:
             raise NotFound(f"there is no operation {op[:50]!r}")
         body = MSGPACK.decode(op, frame.body)

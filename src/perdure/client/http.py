@@ -9,6 +9,7 @@ OutcomeUnknown.
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import random
 import socket
@@ -28,6 +29,7 @@ RETRY_SECONDS = 30.0
 ANSWER_SECONDS = 15.0
 """How long a POST may take beyond what it asked the server to wait; then its connection counts as broken."""
 LONGEST_PAUSE = 2.0
+_LARGE = 1 << 20
 
 
 class HttpService(Calls):
@@ -120,8 +122,10 @@ class PostTransport:
             self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)
         answer_within = min(max(0.0, wait), MAX_WAIT_SECONDS) + ANSWER_SECONDS
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=answer_within)
+        # aiohttp writes a file in pieces, and warns that it blocks the event loop with bytes of such a size.
+        sent = io.BytesIO(data) if len(data) > _LARGE else data
         try:
-            async with self._session.post(self._url + op, data=data, timeout=timeout) as response:
+            async with self._session.post(self._url + op, data=sent, timeout=timeout) as response:
                 status, answer = response.status, await response.read()
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise ConnectionBroken(f"cannot connect to {self._url}: {error}", sent=False) from None

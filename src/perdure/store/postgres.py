@@ -3,10 +3,10 @@
 Connections: one a batch in flight and one more for what runs beside them (retention), one for reads and hints, one that
 listens. Batches are kept apart by row locks that nobody waits for; everything else is the server's READ COMMITTED.
 
-A commit whose answer did not come is settled in three steps. The server process that may still be at it is ended and must
-be gone. Ids that the batch inserted are looked for: they are there exactly if it committed. Without such ids the
-transaction id tells, as long as the server has not restarted: after a crash or a fail-over ids are handed out again. Then
-the answer is no, and the batch is tried again; all that is not an insert is fenced by leases and keys.
+A commit whose answer did not come is settled in three steps. The server process that may still be at it is ended and
+must be gone. Ids that the batch inserted are looked for: they are there exactly if it committed. Without such ids the
+transaction id tells, as long as the server has not restarted, because after a crash or a fail-over transaction ids are
+given out again. Then the answer is no and the batch is tried again: all that inserts nothing is fenced by leases.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Connections to PostgreSQL: how they are set up, how their failures are told apart, and a bounded set of them.
 
-Every connection is made when it is needed. One that failed in any way but a refused value is dropped: a new one finds the
-server that was promoted meanwhile, and costs little beside a failure.
+Every connection is made when it is needed. One that failed in any way but a refused value is dropped: a new one finds
+the server that was promoted meanwhile, and costs little beside a failure.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ ANSWER_SECONDS = 60.0
 BASE_SETTINGS = {"search_path": "perdure", "application_name": "perdure"}
 
 BATCH_SETTINGS = BASE_SETTINGS | {
-    # Statements of batches name few rows and have their index. A plan is made once a connection, perhaps while a table is
-    # empty and reading all of it looks cheap; with these a burst one second later still goes by the index.
+    # Statements of batches name few rows and have their index. A plan is made once a connection, perhaps while a table
+    # is empty and reading all of it looks cheap; with these a burst one second later still goes by the index.
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
@@ -66,8 +66,8 @@ def faults(doing: str) -> Iterator[None]:
         sqlstate = getattr(error, "sqlstate", None) or ""
         kind = DataFault if sqlstate[:2] in ("22", "23") else StoreFault
         raise kind(f"{doing}: {type(error).__name__}: {error}") from error
-    except UnicodeEncodeError as error:
-        raise DataFault(f"{doing}: text that UTF-8 cannot carry") from error
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise DataFault(f"{doing}: {error}") from error
 
 
 class Session:
@@ -117,7 +117,9 @@ class Session:
             await self.connection.execute(sql)
 
 
-async def connect(url: str, settings: dict[str, str], *, seconds: float | None, switch: Switch | None = None) -> Session:
+async def connect(
+    url: str, settings: dict[str, str], *, seconds: float | None, switch: Switch | None = None
+) -> Session:
     """A connection to a server that takes writes, whose answers may each take `seconds` (None: any time)."""
     with faults("connect"):
         connection = await asyncpg.connect(

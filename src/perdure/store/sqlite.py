@@ -39,7 +39,7 @@ SQL = statements("sqlite")
 _COPY_CLOSED, _DELETE_OPEN = SQL["close"].split(";")
 _TRIM_ATTEMPTS, _TRIM_CLOSED = SQL["trim_closed"].split(";")
 _CHUNKS = (200, 100, 50, 20, 10, 5, 2, 1)
-_FIRST_PLACE = (-1, 0, b"")
+_BEFORE_ALL_PLACES = (-1, 0, b"")
 _BEHIND_ALL_IDS = b"\xff" * 17
 
 
@@ -287,7 +287,7 @@ class SqliteBatch:
     async def claim(self, demands: Sequence[Demand]) -> dict[str, list[Task]]:
         claimed = {}
         for demand in demands:
-            after = _FIRST_PLACE if demand.after is None else astuple(demand.after)
+            after = _BEFORE_ALL_PLACES if demand.after is None else astuple(demand.after)
             found = await self._rows(SQL["claim"], (demand.lane, *after, demand.limit))
             claimed[demand.lane] = self._locked(found)
         return claimed

@@ -8,7 +8,7 @@ A file holds statements of the form
 
 Both dialects hold the same names (a test compares them). `:rows(n)` in a SQLite statement stands for a list of row
 values with n columns: `(?,?),(?,?)`; `expand` writes it out for a number of rows, and the result is cached, because
-sqlite3 caches prepared statements by text.
+sqlite3 caches prepared statements by text. A verb that takes two statements holds both, with a semicolon between them.
 """
 
 from __future__ import annotations

@@ -1,0 +1,68 @@
+"""`perdure`: servers, workers, and a look at tasks from a shell."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from typing import Annotated
+
+import typer
+import uvloop
+from rich.console import Console
+
+from perdure import app as perdure
+from perdure.cli import exits, keys, tasks, worker
+from perdure.core.errors import PerdureError
+
+PORT = 7400
+
+cli = typer.Typer(
+    help="Durable background jobs on a SQLite file or on PostgreSQL.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+cli.add_typer(tasks.cli, name="tasks")
+cli.add_typer(keys.cli, name="keys")
+cli.command("worker")(worker.work)
+cli.command("dev")(worker.develop)
+
+StoreOption = Annotated[str, typer.Option(envvar="PERDURE_STORE", help="sqlite:///FILE or postgresql://...")]
+
+
+@cli.command()
+def server(
+    store: StoreOption,
+    host: Annotated[str, typer.Option(help="Beyond this machine only with API keys.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 takes a free one.")] = PORT,
+) -> None:
+    """Run a server.
+
+    Example: perdure server --store sqlite:///jobs.db
+    """
+    uvloop.run(perdure.serve(store, host, port, lambda url: print(f"perdure server on {url}", flush=True)))
+
+
+@cli.command()
+def migrate(store: StoreOption) -> None:
+    """Bring the schema of a store up to date.
+
+    Example: perdure migrate --store postgresql://localhost/jobs
+    """
+    applied = asyncio.run(perdure.migrate(store))
+    print(f"applied {', '.join(applied)}" if applied else "nothing to do")
+
+
+def main() -> None:
+    """The command's entry point; see exits.py for its exit statuses."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        cli()
+    except PerdureError as error:
+        Console(stderr=True).print(f"[red]error[/red] {error.code}:", error.detail, highlight=False)
+        sys.exit(exits.status(error))
+
+
+if __name__ == "__main__":
+    main()

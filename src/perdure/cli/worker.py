@@ -1,0 +1,93 @@
+"""`perdure worker` and `perdure dev`: processes that run an application's tasks."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import uvloop
+
+from perdure import app as perdure
+from perdure.app import AsyncPerdure
+from perdure.cli.exits import HOPELESS
+from perdure.cli.load import folder, load
+
+DEV_STORE = "sqlite:///perdure-dev.db"
+
+Target = Annotated[str, typer.Argument(help="app.py or a module, with :NAME if it has several Perdure objects.")]
+Queues = Annotated[list[str] | None, typer.Option("--queue", help="What to poll, the first first; may be repeated.")]
+Slots = Annotated[int, typer.Option(min=1, help="Handlers at once, in each process.")]
+Processes = Annotated[int, typer.Option(min=1, help="How many processes.")]
+
+
+def work(
+    target: Target,
+    server: Annotated[str | None, typer.Option(envvar="PERDURE_SERVER", help="Instead of the Perdure object's
+    URL.")] = None, queue: Queues = None,
+    slots: Slots = 100,
+    processes: Processes = 1,
+    drain: Annotated[float, typer.Option(help="Seconds that handlers may go on after SIGTERM.")] = 25.0,
+    api_key: Annotated[str | None, typer.Option(envvar="PERDURE_API_KEY")] = None,
+    namespace: Annotated[str | None, typer.Option(help="Instead of the Perdure object's.")] = None,
+    supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
+) -> None:
+    """Run the tasks of an application, in supervised processes.
+
+    SIGTERM drains: handlers may end, the rest is handed back. A second one exits at once.
+
+    Example: perdure worker app.py --server http://127.0.0.1:7400 --queue mail --queue default
+    """
+    _, found = load(target)
+    if server is None and found is None:
+        raise typer.BadParameter(f"{target} has no Perdure object; give --server")
+    url = server or (found.url if found is not None else "")
+    if url.endswith(":memory:"):
+        raise typer.BadParameter("a store in memory cannot be shared with another process")
+    app = AsyncPerdure(
+        url,
+        namespace=namespace or (found.namespace if found is not None else "default"),
+        api_key=api_key or (found.api_key if found is not None else None),
+    )
+    if supervised:
+        uvloop.run(_work(app, queue or ["default"], slots, drain))
+    else:
+        command = [sys.executable, "-m", "perdure", *sys.argv[1:], "--supervised"]
+        raise typer.Exit(uvloop.run(_supervise(app, command, processes)))
+
+
+def develop(
+    target: Target,
+    queue: Queues = None,
+    slots: Slots = 10,
+    port: Annotated[int, typer.Option(help="Of the server, on this machine only.")] = 7400,
+) -> None:
+    """Run a server and a worker for development; the worker starts again when a source file changes.
+
+    The store is the Perdure object's, if that names one, else the file perdure-dev.db.
+
+    Example: perdure dev app.py
+    """
+    _, found = load(target)
+    store = found.url if found is not None and "://" in found.url and not found.url.startswith("http") else DEV_STORE
+    command = [sys.executable, "-m", "perdure", "worker", target, "--slots", str(slots), "--drain", "5", "--supervised"]
+    for name in queue or ["default"]:
+        command += ["--queue", name]
+    raise typer.Exit(uvloop.run(_develop(store, port, command, folder(target))))
+
+
+async def _work(app: AsyncPerdure, queues: list[str], slots: int, drain: float) -> None:
+    async with app:
+        await app.run_worker(queues=queues, slots=slots, drain_seconds=drain)
+
+
+async def _supervise(app: AsyncPerdure, command: list[str], processes: int) -> int:
+    async with app:
+        return await app.supervise(command, processes, HOPELESS)
+
+
+async def _develop(store: str, port: int, command: list[str], files: Path) -> int:
+    async with perdure.running_server(store, "127.0.0.1", port) as url, AsyncPerdure(url) as app:
+        print(f"perdure server on {url}, store {store}; watching {files}", flush=True)
+        return await app.supervise([*command, "--server", url], 1, HOPELESS, files)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import aiohttp
 
 from benchmarks.deployment import Deployment
 from benchmarks.payload import PAYLOAD
-from benchmarks.processes import cpu_seconds, descendants, kill, wait_until
+from benchmarks.processes import cpu_seconds, descendants, wait_until
 from perdure import AsyncPerdure, Perdure
 
 Numbers = dict[str, float]
@@ -91,15 +92,15 @@ def recovery(deployment: Deployment, sizes: Sizes, whole: bool) -> Numbers:
     once; else only the process that runs handlers, which its supervisor replaces."""
     enqueue_all(deployment, sizes.jobs, "noop")
     worker = deployment.worker()
+    wait_until(lambda: deployment.executed() > 0, every=_STORE_LOOK)
+    family = descendants(worker.pid)
     wait_until(lambda: deployment.executed() >= sizes.jobs // 2, every=0.001)
-    executed = deployment.executed()
     killed = time.monotonic()
+    for pid in family if whole else family[1:]:
+        os.kill(pid, signal.SIGKILL)
+    executed = deployment.executed()
     if whole:
-        kill(worker)
         deployment.worker()
-    else:
-        for pid in descendants(worker.pid)[1:]:
-            os.kill(pid, 9)
     last = drained(deployment, sizes.jobs)
     return {
         "recovery_s": last - killed,

@@ -15,7 +15,7 @@ import work
 
 from perdure import Context, Perdure, RetryPolicy, task
 
-app = Perdure(os.environ.get("PERDURE_URL", "http://127.0.0.1:7400"))
+app = Perdure(os.environ.get("PERDURE_SERVER", "http://127.0.0.1:7400"))
 
 COLUMNS = ("temperature_c", "wind_ms", "rain_mm")
 

@@ -25,27 +25,26 @@ HERE = Path(__file__).parent
 RUN = Path("demo-run").absolute()
 PERDURE = str(Path(sys.executable).with_name("perdure"))
 WIDTHS = (320, 160)
+SLOTS = 8
 
 
 @contextmanager
 def process(name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A perdure command in a process group of its own, its output in demo-run/NAME.log; asked to end, then made to."""
+    """A perdure command, its output in demo-run/NAME.log; asked to end when the context is left."""
     with (RUN / f"{name}.log").open("wb") as log:
-        started = subprocess.Popen([PERDURE, *arguments], stdout=log, stderr=log, start_new_session=True)
+        started = subprocess.Popen([PERDURE, *arguments], stdout=log, stderr=log)
     try:
         yield started
     finally:
         started.terminate()
-        try:
-            started.wait(10)
-        except subprocess.TimeoutExpired:
-            kill(started)
+        started.wait()
 
 
-def kill(process: subprocess.Popen[bytes]) -> None:
-    """SIGKILL to a process and all that it started: no handler, no clean-up, no goodbye."""
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+def kill(supervisor: subprocess.Popen[bytes], worker: str) -> None:
+    """SIGKILL to `perdure worker` and to the process in which it runs the handlers: no clean-up, no report, no goodbye.
+    The name of a worker, as tasks show it, is HOST:PID."""
+    supervisor.kill()
+    os.kill(int(worker.rpartition(":")[2]), signal.SIGKILL)
 
 
 def free_port() -> int:
@@ -77,10 +76,10 @@ def shown(result: dict[str, Any]) -> str:
     """A result in a few words."""
     if "temperature_c" in result:
         mean = result["temperature_c"]
-        return f"mean {mean['mean']} °C, 95 % between {mean['low']} and {mean['high']}"
+        return f"mean {mean['mean']} °C ({mean['low']} to {mean['high']})"
     if "size" in result:
         return f"{result['file']}, {result['bytes']} bytes"
-    return f"{result['words']} words, often: {', '.join(result['frequent'])}"
+    return f"{result['words']} words: {', '.join(result['frequent'])}"
 
 
 def table(views: list[Any], results: list[Any], most: int = 16) -> Table:
@@ -96,16 +95,17 @@ def table(views: list[Any], results: list[Any], most: int = 16) -> Table:
 
 def run(server: str) -> int:
     """Enqueue everything, kill the worker after a third of it, and count what came of it."""
-    os.environ["PERDURE_URL"] = server
+    os.environ["PERDURE_SERVER"] = server
     from app import app
 
-    worker = ("worker", str(HERE / "app.py"), "--server", server)
+    worker = ("worker", str(HERE / "app.py"), "--slots", str(SLOTS))
     handles = [app.enqueue(name, payload, idempotency_key=key(name, payload)) for name, payload in jobs()]
     print(f"{len(handles)} jobs are enqueued; a worker starts")
     with process("worker-1", *worker) as first:
         handles[len(handles) // 3].result(timeout=60)
-        kill(first)
-    print("a third is done; the worker was killed with SIGKILL; another one starts")
+        running = app.find(state="LEASED").tasks
+        kill(first, str(running[0].worker))
+    print(f"a third is done; the worker was killed with SIGKILL while {len(running)} jobs ran; another one starts")
     with process("worker-2", *worker):
         results = [handle.result(timeout=60) for handle in handles]
     views = [handle.status() for handle in handles]

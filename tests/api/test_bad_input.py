@@ -1,4 +1,5 @@
-"""What does not speak the protocol: always a problem document of the 400s that says what is wrong, never a 500 (B162)."""
+"""What does not speak the protocol: always a problem document of the 400s that says what is wrong, never a 500
+(B162)."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ async def post(server: Server, path: str, data: Any, content_type: str) -> tuple
         session.post(server.url + path, data=data, headers=headers) as answer,
     ):
         raw = await answer.read()
-        decode = msgspec.json.decode if answer.content_type == "application/problem+json" else unpack
+        decode = msgspec.json.decode if "json" in answer.content_type else unpack
         return answer.status, decode(raw)
 
 

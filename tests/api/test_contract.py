@@ -60,6 +60,18 @@ async def test_a_failed_attempt_is_shown_and_followed(service: Service) -> None:
         await service.retry(m.Retry(task_id))
 
 
+async def test_a_closed_task_is_repeated_as_a_new_one(service: Service) -> None:
+    """RETRY-08: the old one stays closed; asking twice makes one new task."""
+    [task_id] = await enqueue(service)
+    await service.cancel(m.Cancel(task_id))
+    again = await service.retry(m.Retry(task_id))
+    assert (again.task_id != task_id, again.state) == (True, "ENQUEUED")
+    assert await service.retry(m.Retry(task_id)) == again
+    view = await service.get(m.Get(again.task_id))
+    assert (view.retry_of, view.payload) == (task_id, payload())
+    assert (await service.get(m.Get(task_id))).state == "CANCELED"
+
+
 async def test_items_are_answered_one_by_one(service: Service) -> None:
     """TASK-06, TASK-07: a bad item does not hold back the good ones, and each outcome is at its item's place."""
     items = [task("a"), task(""), task("b", priority=9), task("c"), task("d", delay="soon")]
@@ -103,6 +115,23 @@ async def test_completions_are_answered_one_by_one(service: Service) -> None:
     assert lost.actions == ["lost", "continue", "lost"]
 
 
+async def test_failures_have_bounds(service: Service) -> None:
+    """Too large or too deep is refused by item, and the lease goes on."""
+    await enqueue(service)
+    [delivery] = await poll(service)
+    deep = FAILURE
+    for _ in range(101):
+        deep = Failure(message="", cause=deep)
+    large = Failure(message="x" * 65_536)
+    body = m.Complete([m.Completion(delivery.lease, "failed", failure=failure) for failure in (deep, large)])
+    errors = [outcome.error for outcome in (await service.complete(body)).outcomes]
+    assert [error and error.field for error in errors] == ["failure.cause", "failure"]
+    fitting = m.Completion(delivery.lease, "failed", failure=deep.cause, retry_after=60.0)
+    assert (await service.complete(m.Complete([fitting]))).outcomes[0].state == "RETRY_WAIT"
+    view = await service.get(m.Get(delivery.task_id))
+    assert view.failure == deep.cause
+
+
 async def test_a_beat_that_cannot_be_read_costs_nobody_else_a_lease(service: Service) -> None:
     """LEASE-07: the others count; the fault is named."""
     [task_id] = await enqueue(service)
@@ -137,7 +166,8 @@ async def test_lists_page_through_everything_once(service: Service) -> None:
         if (cursor := page.next) is None:
             break
     assert found == ids[::-1]
-    some = await service.find(m.Find(type="a", state="ENQUEUED", queue="default", since=datetime(2020, 1, 1, tzinfo=UTC)))
+    since = datetime(2020, 1, 1, tzinfo=UTC)
+    some = await service.find(m.Find(type="a", state="ENQUEUED", queue="default", since=since))
     assert {view.task_id for view in some.tasks} == set(ids[1::2])
     assert (await service.find(m.Find(state="FAILED"))).tasks == []
 

@@ -28,10 +28,12 @@ OWNED = (
 """What nothing changes after the enqueue."""
 
 seldom = st.sampled_from([None, None, None, 5.0])
+often = st.sampled_from([None, 20.0, 60.0])
 maybe = st.none() | st.sampled_from([0.5, 5.0, 20.0, 60.0])
-timeouts = st.builds(
-    Timeouts, schedule_to_start=seldom, start_to_close=maybe, schedule_to_close=maybe, heartbeat=maybe, lease=maybe
+limits_given = st.builds(
+    Timeouts, schedule_to_start=seldom, start_to_close=maybe, schedule_to_close=often, heartbeat=maybe, lease=maybe
 )
+limits = limits_given | limits_given | st.none()
 policies = st.builds(
     RetryPolicy,
     max_attempts=st.integers(1, 4),
@@ -64,7 +66,7 @@ class TaskLife(RuleBasedStateMachine):
         self.rounds = new_rounds()
         self.hold_until = 0
 
-    @initialize(retry=policies, limits=st.none() | timeouts, delay=st.sampled_from([0.0, 0.0, 10.0]))
+    @initialize(retry=policies, limits=limits, delay=st.sampled_from([0.0, 0.0, 10.0]))
     def enqueue(self, retry: RetryPolicy, limits: Timeouts | None, delay: float) -> None:
         command = enqueue_command(retry=retry, timeouts=limits, delay=delay, task_id=self.mint.task_id(self.now))
         draft = copy(command.draft)
@@ -89,8 +91,7 @@ class TaskLife(RuleBasedStateMachine):
     @precondition(lambda self: is_closed(self.task.state))
     @rule(data=st.data())
     def next_task(self, data: st.DataObject) -> None:
-        limits = data.draw(st.none() | timeouts)
-        self.enqueue(data.draw(policies), limits, data.draw(st.sampled_from([0.0, 0.0, 10.0])))
+        self.enqueue(data.draw(policies), data.draw(limits), data.draw(st.sampled_from([0.0, 0.0, 10.0])))
 
     # what may happen -------------------------------------------------------------------------------------------
     @precondition(lambda self: not is_closed(self.task.state))
@@ -157,6 +158,14 @@ class TaskLife(RuleBasedStateMachine):
         if state == State.RETRY_WAIT:
             self.check_backoff(retry_after)
         assert len(attempts(effects)) == (not is_closed(state))
+
+    @precondition(lambda self: self.task.state == State.ENQUEUED and self.task.place is not None)
+    @rule()
+    def run_and_fail(self) -> None:
+        """The way to most other states, made shorter."""
+        self.claim(1)
+        self.beat(None)
+        self.complete("failed", True, None)
 
     @precondition(lambda self: self.task.state == State.LEASED)
     @rule()
@@ -327,7 +336,7 @@ def test_every_move_is_taken_by_a_decision(monkeypatch: pytest.MonkeyPatch) -> N
     run_state_machine_as_test(
         TaskLife,
         settings=settings(
-            derandomize=True, database=None, max_examples=500, stateful_step_count=60, deadline=None,
+            derandomize=True, database=None, max_examples=800, stateful_step_count=60, deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )  # fmt: skip

@@ -9,7 +9,7 @@ What a fenced block says after its language decides:
                           for anything
     ```LANGUAGE norun     only shown: what needs a clone, a registry or a server that the test does not have
 
-Every command must succeed. Port 7400, which the pages name, is free to be in use: the page runs on one of its own.
+Every command must succeed. Port 7400, which the pages name or mean, may be in use: a page gets one of its own.
 """
 
 from __future__ import annotations
@@ -80,8 +80,9 @@ def run(page: Path, folder: Path) -> None:
         if block.file is not None:
             (folder / block.file).write_text(block.text.replace(DEFAULT_PORT, port), encoding="utf-8")
         else:
+            commands = block.commands(folder).replace(DEFAULT_PORT, port)
             script.append(f"printf '\\n{_MARK}{block.line}\\n'")
-            script.append(block.commands(folder).replace(DEFAULT_PORT, port))
+            script.append(commands.replace("perdure server", f"perdure server --port {port}"))
     output = _shell("\n".join(script), folder, port)
     parts = dict(part.split("\n", 1) for part in output.split(_MARK)[1:])
     for block in todo:
@@ -95,8 +96,9 @@ def _shell(script: str, folder: Path, port: str) -> str:
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PYTHONUNBUFFERED": "1",
-        "PERDURE_PORT": port,
+        "PERDURE_SERVER": f"http://127.0.0.1:{port}",
         "NO_COLOR": "1",
+        "COLUMNS": "120",
     }
     log = folder / "page.log"
     with log.open("wb") as out:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,8 @@ def make_store(kind: str, clock: SteppedClock, tmp_path: Path, request: pytest.F
     return PostgresStore(request.getfixturevalue("postgres_database"), clock=clock.now)
 
 
-async def _opened(store: Store) -> AsyncIterator[Store]:
+@asynccontextmanager
+async def opened(store: Store) -> AsyncIterator[Store]:
     await store.migrate()
     await store.open()
     try:
@@ -46,12 +48,22 @@ async def _opened(store: Store) -> AsyncIterator[Store]:
 
 @pytest.fixture(params=KINDS)
 async def store(request: pytest.FixtureRequest, clock: SteppedClock, tmp_path: Path) -> AsyncIterator[Store]:
-    async for opened in _opened(make_store(request.param, clock, tmp_path, request)):
-        yield opened
+    async with opened(make_store(request.param, clock, tmp_path, request)) as ready:
+        yield ready
 
 
 @pytest.fixture(params=CONCURRENT)
 async def shared(request: pytest.FixtureRequest, clock: SteppedClock, tmp_path: Path) -> AsyncIterator[Store]:
     """A store in which two batches may be open at once."""
-    async for opened in _opened(make_store(request.param, clock, tmp_path, request)):
-        yield opened
+    async with opened(make_store(request.param, clock, tmp_path, request)) as ready:
+        yield ready
+
+
+@pytest.fixture
+async def every_store(
+    request: pytest.FixtureRequest, clock: SteppedClock, tmp_path: Path
+) -> AsyncIterator[dict[str, Store]]:
+    """One of each kind, on the same clock."""
+    async with AsyncExitStack() as stack:
+        made = {kind: make_store(kind, clock, tmp_path, request) for kind in KINDS}
+        yield {kind: await stack.enter_async_context(opened(store)) for kind, store in made.items()}

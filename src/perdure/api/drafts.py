@@ -13,13 +13,15 @@ from perdure.core.durations import Duration, seconds
 from perdure.core.errors import InvalidArgument, PayloadTooLarge, PerdureError
 from perdure.core.ids import Mint, parse_lease, slot_of
 from perdure.core.lanes import lane
-from perdure.core.model import DEFAULT_RETRY, SECOND, Payloads, Task, pack
+from perdure.core.model import DEFAULT_RETRY, SECOND, Failure, Payloads, Task, pack
 from perdure.core.states import State
 
 KEY_LIFE = 24 * 3600 * SECOND
 """How long a customer's idempotency key finds its task (IDEM-02)."""
 MINTED_KEY_LIFE = 600 * SECOND
 """The same for a key that the SDK made; it only has to outlive transport retries."""
+MAX_CAUSES = 100
+"""Links of a chain of failures: what is nested deeper can be written but not always be read."""
 
 _canonical = msgspec.msgpack.Encoder(order="deterministic").encode
 
@@ -119,11 +121,7 @@ def completion(item: m.Completion) -> c.Complete:
         command.size = len(command.result)
     failure = item.failure
     if failure is not None:
-        command.failure = packed(failure, "failure")
-        if len(command.failure) > limits.MAX_FAILURE:
-            raise PayloadTooLarge(
-                f"failure has {len(command.failure)} bytes", field="failure", limit=f"{limits.MAX_FAILURE} bytes"
-            )
+        command.failure = _failure(failure)
         command.failure_type = failure.type
         command.retryable = failure.retryable
         command.size += len(command.failure)
@@ -134,6 +132,18 @@ def completion(item: m.Completion) -> c.Complete:
     command.progress = _packed_or_none(item.progress, "progress")
     command.checkpoint = _payload(item.checkpoint, "checkpoint")
     return command
+
+
+def _failure(failure: Failure) -> bytes:
+    data = packed(failure, "failure")
+    if len(data) > limits.MAX_FAILURE:
+        raise PayloadTooLarge(f"failure has {len(data)} bytes", field="failure", limit=f"{limits.MAX_FAILURE} bytes")
+    depth, cause = 0, failure.cause
+    while cause is not None:
+        depth, cause = depth + 1, cause.cause
+    if depth > MAX_CAUSES:
+        raise InvalidArgument(f"failure has {depth} causes", field="failure.cause", limit=f"{MAX_CAUSES} causes")
+    return data
 
 
 def at(error: PerdureError, where: str) -> PerdureError:

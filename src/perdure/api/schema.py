@@ -174,9 +174,10 @@ def new_task(request: TaskRequest, written: PayloadOnly, header_key: str | None 
     key = request.idempotency_key
     if key is not None and header_key is not None and key != header_key:
         raise InvalidArgument("the header Idempotency-Key says something else", field="idempotency_key", kind="str")
+    data = msgspec.json.format(bytes(written.payload), indent=-1)  # so white space makes no other body of it
     return m.NewTask(
         type=type_,
-        payload=(Payload(JSON_PLAIN, bytes(written.payload)),),
+        payload=(Payload(JSON_PLAIN, data),),
         queue=request.queue,
         app=request.app,
         idempotency_key=header_key if key is None else key,

@@ -15,7 +15,7 @@ import msgspec
 from perdure.api import drafts, views
 from perdure.api.parking import Parking
 from perdure.core import commands as c
-from perdure.core import ids, limits
+from perdure.core import decide, ids, limits
 from perdure.core import messages as m
 from perdure.core.errors import IllegalMove, Internal, InvalidArgument, LeaseLost, NotFound, PerdureError, Unavailable
 from perdure.core.lanes import lane
@@ -31,7 +31,7 @@ QUEUES_SEPARATOR = "\n"
 """Between the queues of a stored session: names hold no unprintable characters."""
 _MAX_NUMBER = 2**63 - 1
 
-PLANNED = frozenset({"enqueue", "cancel", "retry", "heartbeat", "complete", "close_session"})
+PLANNED = frozenset({"enqueue", "cancel", "heartbeat", "complete", "close_session"})
 """Operations that are one `apply` with nothing awaited before or after it."""
 
 
@@ -74,7 +74,6 @@ class Service:
         self._planners: dict[str, Callable[..., Plan]] = {
             "enqueue": self._plan_enqueue,
             "cancel": self._plan_cancel,
-            "retry": self._plan_retry,
             "heartbeat": self._plan_heartbeat,
             "complete": self._plan_complete,
             "close_session": self._plan_close_session,
@@ -116,7 +115,20 @@ class Service:
         return await self._carry_out(self._plan_cancel(body))  # type: ignore[return-value]
 
     async def retry(self, body: m.Retry) -> m.RetryReply:
-        return await self._carry_out(self._plan_retry(body))  # type: ignore[return-value]
+        """An open task is changed; a closed one stays as it is, and a new task like it is made, once however often
+        asked."""
+        task = await self._read(ids.parse(body.task_id))
+        if not is_closed(task.state):
+            command = c.Retry(namespace=self._namespace, task_id=task.id)
+            changed = _changed((await self._engine.apply([command]))[0])
+            return m.RetryReply(ids.text(changed.task_id), changed.state.name)
+        again = decide.repeat(task)
+        again.task_id = self._engine.mint.task_id(self._engine.now(), ids.slot(task.id))
+        outcome = (await self._engine.apply([again]))[0]
+        if not isinstance(outcome, c.Enqueued):
+            raise _error(outcome)
+        made = await self._read(outcome.task_id)
+        return m.RetryReply(ids.text(made.id), made.state.name)
 
     # ---------------------------------------------------------------------------------------------------- workers
     async def open_session(self, body: m.OpenSession) -> m.SessionReply:
@@ -212,13 +224,6 @@ class Service:
             )
 
         return Plan([command], finish)
-
-    def _plan_retry(self, body: m.Retry) -> Plan:
-        def finish(outcomes: Sequence[c.Outcome]) -> m.RetryReply:
-            changed = _changed(outcomes[0])
-            return m.RetryReply(ids.text(changed.task_id), changed.state.name)
-
-        return Plan([c.Retry(namespace=self._namespace, task_id=ids.parse(body.task_id))], finish)
 
     def _plan_heartbeat(self, body: m.Heartbeat) -> Plan:
         """A beat that cannot be read is an error of the whole call, but only after all others have been counted:

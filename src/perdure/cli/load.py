@@ -26,8 +26,8 @@ def load(target: str) -> tuple[ModuleType, App | None]:
         return module, named
     found = {id(value): (name, value) for name, value in vars(module).items() if isinstance(value, App)}
     if len(found) > 1:
-        names = ", ".join(name for name, _ in found.values())
-        raise typer.BadParameter(f"{where} has several Perdure objects: {names}; name one, as in {where}:{names[0]}")
+        names = [name for name, _ in found.values()]
+        raise typer.BadParameter(f"{where} has several Perdure objects; name one, as in {where}:{names[0]}")
     return module, next((app for _, app in found.values()), None)
 
 

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 import uvloop
-from rich.console import Console
 
 from perdure import app as perdure
 from perdure.cli import exits, keys, tasks, worker
@@ -57,10 +56,11 @@ def migrate(store: StoreOption) -> None:
 def main() -> None:
     """The command's entry point; see exits.py for its exit statuses."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # it reports each connection
     try:
         cli()
     except PerdureError as error:
-        Console(stderr=True).print(f"[red]error[/red] {error.code}:", error.detail, highlight=False)
+        print(f"error {error.code}: {error.detail}", file=sys.stderr)
         sys.exit(exits.status(error))
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from perdure.app import AsyncPerdure
 from perdure.core.messages import TaskView
@@ -105,8 +105,9 @@ def list_tasks(
         ),
     )
     if json:
-        return _show_json({"tasks": [_plain(view) for view in page.tasks], "next": page.next})
-    table = Table("id", "type", "queue", "state", "attempt", "created", box=None)
+        _show_json({"tasks": [_plain(view) for view in page.tasks], "next": page.next})
+        return
+    table = Table(Column("id", no_wrap=True, min_width=36), "type", "queue", "state", "attempt", "created", box=None)
     for view in page.tasks:
         created = view.created_at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
         table.add_row(view.task_id, view.type, view.queue, view.state, f"{view.attempt}/{view.max_attempts}", created)

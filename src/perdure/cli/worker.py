@@ -17,6 +17,7 @@ from perdure.cli.load import folder, load
 DEV_STORE = "sqlite:///perdure-dev.db"
 
 Target = Annotated[str, typer.Argument(help="app.py or a module, with :NAME if it has several Perdure objects.")]
+Server = Annotated[str | None, typer.Option(envvar="PERDURE_SERVER", help="Instead of the Perdure object's URL.")]
 Queues = Annotated[list[str] | None, typer.Option("--queue", help="What to poll, the first first; may be repeated.")]
 Slots = Annotated[int, typer.Option(min=1, help="Handlers at once, in each process.")]
 Processes = Annotated[int, typer.Option(min=1, help="How many processes.")]
@@ -24,8 +25,8 @@ Processes = Annotated[int, typer.Option(min=1, help="How many processes.")]
 
 def work(
     target: Target,
-    server: Annotated[str | None, typer.Option(envvar="PERDURE_SERVER", help="Instead of the Perdure object's
-    URL.")] = None, queue: Queues = None,
+    server: Server = None,
+    queue: Queues = None,
     slots: Slots = 100,
     processes: Processes = 1,
     drain: Annotated[float, typer.Option(help="Seconds that handlers may go on after SIGTERM.")] = 25.0,

@@ -35,7 +35,7 @@ _LARGE = 1 << 20
 class HttpService(Calls):
     """`url` is the server's, such as "http://127.0.0.1:7400". `namespace` is only for servers without API keys; else
     the key decides. `on_connect` runs after each connect of the WebSocket, before any other call: a worker opens its
-    session there. Make it, use it and close it on one event loop."""
+    session there. Use it and close it on one event loop."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class HttpService(Calls):
             if self._closed:
                 raise Unavailable("the client was closed")
             error: Unavailable
-            pause = random.uniform(0, min(0.05 * 2**failures, LONGEST_PAUSE))
+            pause = random.uniform(0, min(0.05 * 2 ** min(failures, 10), LONGEST_PAUSE))
             try:
                 return await self._transport.ask(op, data, wait)
             except ConnectionBroken as broken:

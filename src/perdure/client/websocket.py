@@ -61,6 +61,7 @@ class WebSocketTransport:
         self._keeper: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None]
         self._connected = False
+        self._failures = 0  #: in a row
         self._requests: dict[int, _Request] = {}
         self._outbox: list[tuple[_Request | None, bytes]] = []
         self._filled = asyncio.Event()
@@ -72,6 +73,8 @@ class WebSocketTransport:
             self._keeper = asyncio.create_task(self._keep(), name="perdure-connection")
         if not self._ready.done() or self._ready.exception() is not None:
             await self._until_ready(op)
+        if not self._connected:
+            raise ConnectionBroken(f"the connection to {self._url} broke", sent=False)
         self._last_id += 1
         request = _Request(self._last_id, op, asyncio.get_running_loop().create_future())
         self._requests[request.id] = request
@@ -111,19 +114,22 @@ class WebSocketTransport:
         try:
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
             async with aiohttp.ClientSession(timeout=timeout, headers=self._headers) as session:
-                failures = 0
                 while True:
-                    failures = 0 if await self._try(session) else failures + 1
-                    await asyncio.sleep(random.uniform(0, min(0.05 * 2**failures, LONGEST_PAUSE)))
+                    self._failures += 1
+                    await self._try(session)
+                    await asyncio.sleep(random.uniform(0, min(0.05 * 2 ** min(self._failures, 10), LONGEST_PAUSE)))
         except PerdureError as error:
+            end = error
+        except Exception as error:
+            log.exception("the connection to %s cannot be kept", self._url)
             end = error
         finally:
             if not self._ready.done():
                 self._ready.set_exception(end)
                 self._ready.exception()  # nobody may be waiting for it
 
-    async def _try(self, session: aiohttp.ClientSession) -> bool:
-        """One connection from start to end; whether it ever was ready. Raises what makes another try useless."""
+    async def _try(self, session: aiohttp.ClientSession) -> None:
+        """One connection from start to end. Raises what makes another try useless."""
         try:
             async with session.ws_connect(
                 self._url,
@@ -141,10 +147,6 @@ class WebSocketTransport:
         except PerdureError as error:
             if not error.retryable:
                 raise
-        served = self._ready.done()
-        if served:
-            self._new_ready()
-        return served
 
     async def _serve(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         """Until the connection ends, by an error always. Then every open request ends."""
@@ -156,6 +158,8 @@ class WebSocketTransport:
                 part.result()
         finally:
             self._connected = False
+            if self._ready.done():
+                self._new_ready()
             for part in parts:
                 part.cancel()
             await asyncio.gather(*parts, return_exceptions=True)
@@ -169,6 +173,7 @@ class WebSocketTransport:
     async def _greet(self) -> None:
         if self._on_connect is not None:
             await self._on_connect()
+        self._failures = 0
         self._ready.set_result(None)
 
     async def _write(self, socket: aiohttp.ClientWebSocketResponse) -> None:

@@ -251,11 +251,11 @@ class Store(Protocol):
         ...
 
     async def announce(self, hint: bytes) -> None:
-        """Tell other servers, best effort, at most 8,000 bytes. Never part of a batch."""
+        """Tell all servers, this one included, best effort, at most 5,900 bytes. Never part of a batch."""
         ...
 
     async def listen(self, heard: Callable[[bytes], None]) -> None:
-        """Call `heard` with the hints of other servers, best effort."""
+        """Call `heard` with all hints, best effort."""
         ...
 
 

@@ -1,12 +1,14 @@
 """PostgreSQL 16 and newer, through asyncpg.
 
-Connections: one a batch in flight and one more for what runs beside them (retention), one for reads and hints, one that
-listens. Batches are kept apart by row locks that nobody waits for; everything else is the server's READ COMMITTED.
+Connections: one a batch in flight and one more for what runs beside them (retention), two for reads and hints (a slow
+list must not hold up all others), one that listens. Batches are kept apart by row locks that nobody waits for.
 
 A commit whose answer did not come is settled in three steps. The server process that may still be at it is ended and
 must be gone. Ids that the batch inserted are looked for: they are there exactly if it committed. Without such ids the
 transaction id tells, as long as the server has not restarted, because after a crash or a fail-over transaction ids are
-given out again. Then the answer is no and the batch is tried again: all that inserts nothing is fenced by leases.
+given out again. Then the answer is no and the batch is tried again: all that inserts nothing is fenced by leases. The
+question is itself a commit that waits for a synchronous standby, because ending the process may have cut that wait
+short.
 """
 
 from __future__ import annotations
@@ -57,8 +59,7 @@ class PostgresStore:
         self._switch = switch
         self._clock = Clock(clock)
         self._writers = Sessions(self.batches_in_flight + 1, self._connect_writer)
-        self._readers = Sessions(1, self._connect_reader)
-        self._announcer = 0
+        self._readers = Sessions(2, self._connect_reader)
         self._listening: asyncio.Task[None] | None = None
 
     async def _connect_writer(self) -> Session:
@@ -120,12 +121,10 @@ class PostgresStore:
             backend = unknown.backend if isinstance(unknown, CommitLost) else None
             if backend is not None:
                 await self._end(session, backend)
-            if unknown.task_ids:
-                return bool(await session.fetch("trace", unknown.task_ids[:1]))
-            if unknown.xid is None or backend is None:
-                return False
-            found = await session.fetch("outcome", unknown.xid, backend.server_started_at)
-            return bool(found and found[0][0])
+            task_id = unknown.task_ids[0] if unknown.task_ids else None
+            server_started_at = None if backend is None else backend.server_started_at
+            happened: bool = (await session.fetch("outcome", task_id, unknown.xid, server_started_at))[0][0]
+            return happened
 
     async def _end(self, session: Session, backend: Backend) -> None:
         for _ in range(_GONE_TRIES):
@@ -170,9 +169,7 @@ class PostgresStore:
         return False
 
     async def announce(self, hint: bytes) -> None:
-        async with self._readers.one() as session:
-            self._announcer = session.backend.pid
-            await session.fetch("announce", base64.b64encode(hint).decode())
+        await self._read("announce", base64.b64encode(hint).decode())
 
     async def listen(self, heard: Callable[[bytes], None]) -> None:
         lost = await self._subscribe(heard)
@@ -182,9 +179,8 @@ class PostgresStore:
         session = await connect(self._url, BASE_SETTINGS, seconds=ANSWER_SECONDS)
         lost = asyncio.Event()
 
-        def hear(_connection: object, pid: int, _channel: str, hint: object) -> None:
-            if pid != self._announcer:
-                heard(base64.b64decode(str(hint)))
+        def hear(_connection: object, _pid: int, _channel: str, hint: object) -> None:
+            heard(base64.b64decode(str(hint)))
 
         session.connection.add_termination_listener(lambda _connection: lost.set())
         await session.connection.add_listener(CHANNEL, hear)

@@ -105,7 +105,8 @@ def released(run: Run) -> Completion:
 
 def unknown_handler(run: Run) -> Completion:
     """This worker serves the queue but does not know the task: a dead letter, not limbo (TASK-18)."""
-    return _failed(run, _refusal("unknown_handler", f"the worker has no task named {run.delivery.type!r}"))
+    text = f"the worker has no task named {run.delivery.type!r}"
+    return _failed(run, Failure(message=text, code="unknown_handler", type="UnknownHandler", retryable=False))
 
 
 def refused(lease: bytes, detail: str) -> Completion:

@@ -33,12 +33,12 @@ def _times(folder: Path) -> dict[Path, int]:
             continue
         for entry in entries:
             if entry.is_dir():
-                if (
-                    not entry.name.startswith(".")
-                    and entry.name not in _SKIPPED
-                    and not (entry / "pyvenv.cfg").exists()
-                ):
+                if not _is_skipped(entry):
                     folders.append(entry)
             elif entry.suffix == ".py" and entry.exists():
                 times[entry] = entry.stat().st_mtime_ns
     return times
+
+
+def _is_skipped(folder: Path) -> bool:
+    return folder.name.startswith(".") or folder.name in _SKIPPED or (folder / "pyvenv.cfg").exists()

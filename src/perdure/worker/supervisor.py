@@ -83,7 +83,7 @@ class Supervisor:
             status = await self._one(pipe)
             if status in self._hopeless:
                 self._status = status
-                return self.stop()
+                self.stop()
             young = status != 0 and time.monotonic() - born < YOUNG_SECONDS
             pause = min(max(pause * 2, 0.5), LONGEST_PAUSE) if young else 0.0
             if pause and not self._stopping.is_set():

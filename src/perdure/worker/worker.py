@@ -267,6 +267,7 @@ class Worker:
             await self._say_goodbye()
         await self._heartbeats.stop()
         self._threads.close()
+        log.info("worker %s is done", self._identity)
 
     async def _until_idle(self, end: float) -> None:
         """Returns when no handler runs, or at `end`."""

@@ -16,9 +16,17 @@ from pg_stat_activity
 where pid = $1 and (extract(epoch from backend_start) * 1000000)::bigint = $2;
 
 -- name: outcome
--- Whether a transaction has committed; no row when this is not the server run that it belonged to.
-select pg_xact_status($1::bigint::text::xid8) = 'committed'
-where (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint = $2;
+-- Whether a batch has committed: by an id that it inserted, else by its transaction id in the same run of the server. The
+-- message makes this statement's own commit wait for the standby that the batch's commit may not have waited for.
+select
+    case
+        when $1::uuid is not null
+            then exists (select from tasks where id = $1) or exists (select from closed_tasks where id = $1)
+        when (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint = $3::bigint
+            then coalesce(pg_xact_status($2::bigint::text::xid8) = 'committed', false)
+        else false
+    end,
+    pg_logical_emit_message(true, 'perdure', '');
 
 -- name: clock
 -- The clock, when nothing else is asked.

@@ -1,0 +1,43 @@
+"""The application of the fault tests: each execution of a job is a line in a file."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import Any
+
+from perdure import Context, Perdure, RetryPolicy, task
+
+EFFECTS = os.environ.get("PERDURE_EFFECTS", os.devnull)
+PATIENT = RetryPolicy(max_attempts=100, base=0.2, cap=1.0)
+
+
+def effect(ctx: Context) -> None:
+    """One line, written whole: what a crash cannot undo."""
+    with open(EFFECTS, "a", encoding="utf-8") as file:  # noqa: PTH123
+        file.write(f"{ctx.task_id}\n")
+
+
+@task(retries=PATIENT)
+async def quick(ctx: Context, payload: Any) -> str:
+    await asyncio.sleep(0.02)
+    effect(ctx)
+    return ctx.task_id
+
+
+@task(retries=PATIENT)
+def threaded(ctx: Context, payload: Any) -> str:
+    time.sleep(0.02)
+    effect(ctx)
+    return ctx.task_id
+
+
+@task(retries=PATIENT)
+async def slow(ctx: Context, payload: Any) -> str:
+    await asyncio.sleep(1.0)
+    effect(ctx)
+    return ctx.task_id
+
+
+app = Perdure(os.environ.get("PERDURE_SERVER", "http://127.0.0.1:7400"))

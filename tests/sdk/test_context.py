@@ -1,0 +1,81 @@
+"""What a handler may say and ask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from perdure.core.errors import Cancelled, InvalidArgument, PayloadTooLarge
+from perdure.core.messages import Delivery
+from perdure.core.model import Progress
+from perdure.sdk.context import Context
+from perdure.sdk.converter import to_payloads
+
+
+def context(**fields: Any) -> tuple[Context, list[str]]:
+    delivery = Delivery(
+        task_id="id", lease=b"lease", type="t", queue="q", attempt=2, max_attempts=5, headers={"a": "b"}, **fields
+    )
+    calls: list[str] = []
+    return Context(delivery, lambda: calls.append("changed")), calls
+
+
+def test_facts() -> None:
+    ctx, _ = context()
+    assert (ctx.task_id, ctx.attempt, ctx.max_attempts, ctx.type, ctx.queue) == ("id", 2, 5, "t", "q")
+    assert ctx.headers == {"a": "b"}
+    assert ctx.idempotency_key("charge") == "id/charge"
+    assert ctx.last_checkpoint is None
+
+
+def test_checkpoint_of_an_earlier_attempt_and_of_this_one() -> None:
+    """TASK-22."""
+    ctx, calls = context(checkpoint=to_payloads([1], "checkpoint"))
+    assert ctx.last_checkpoint == [1]
+    ctx.checkpoint([2])
+    assert ctx.last_checkpoint == [2]
+    assert calls == ["changed"]
+
+
+def test_progress_never_goes_back() -> None:
+    """JOB-10: also not below what an earlier attempt reported."""
+    ctx, _ = context(progress=Progress(5.0))
+    ctx.progress(3, 10, "again")
+    assert ctx.pending_progress == Progress(5.0, 10, "again")
+    ctx.progress(7, 10)
+    ctx.progress(6, 10)
+    assert ctx.pending_progress == Progress(7, 10)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -1])
+def test_progress_is_a_number(number: float) -> None:
+    """B130."""
+    ctx, _ = context()
+    with pytest.raises(InvalidArgument, match="done"):
+        ctx.progress(number)
+
+
+def test_a_large_checkpoint_is_refused_at_the_call() -> None:
+    """B133."""
+    ctx, _ = context()
+    with pytest.raises(PayloadTooLarge):
+        ctx.checkpoint("x" * 300_000)
+    assert ctx.last_checkpoint is None
+
+
+def test_stopping() -> None:
+    ctx, _ = context()
+    assert not ctx.cancelled()
+    ctx.raise_if_cancelled()
+    ctx.stop = "cancel"
+    assert ctx.cancelled()
+    with pytest.raises(Cancelled):
+        ctx.raise_if_cancelled()
+    with pytest.raises(Cancelled):
+        ctx.checkpoint("kept")
+    assert ctx.last_checkpoint == "kept"
+    ctx.stop = "drain"
+    assert ctx.stop == "cancel"
+    ctx.stop = "lost"
+    assert ctx.stop == "lost"

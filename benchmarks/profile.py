@@ -4,7 +4,8 @@
     python -m benchmarks.profile enqueues --store postgresql
 
 Prints, for each process and phase, the functions in which it was most of the time by themselves, and with all that they
-called, as microseconds an item. Sampling slows the processes down a little: read shares, not speeds. Needs py-spy.
+called, as microseconds an item. Waits for the disk count as time; the CPU time beside the total tells how much they
+are. Threads that wait for work may show as select or as the run of the event loop. Needs py-spy.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from benchmarks import workloads
 from benchmarks.databases import SqliteFile, postgres
 from benchmarks.deployment import Deployment, deployed
 from benchmarks.peers import Peers
-from benchmarks.processes import Processes, descendants, wait_until
+from benchmarks.processes import Processes, cpu_seconds, descendants, wait_until
 from benchmarks.workloads import Sizes
 
 PY_SPY = str(Path(sys.executable).with_name("py-spy"))
@@ -34,9 +35,10 @@ SIZES = Sizes(jobs=20_000, enqueues=20_000)
 class Recording:
     """The stacks of one process, as "outermost;...;innermost count" lines."""
 
-    def __init__(self, title: str, items: int, lines: list[str]) -> None:
+    def __init__(self, title: str, items: int, cpu: float, lines: list[str]) -> None:
         self._title = title
         self._items = items
+        self._cpu = cpu
         self._alone: Counter[str] = Counter()
         self._inclusive: Counter[str] = Counter()
         self._samples = 0
@@ -52,7 +54,8 @@ class Recording:
         if not self._samples:
             print(f"\n{self._title}: no samples")
             return
-        print(f"\n{self._title}: {self._cost(self._samples):.1f} us an item on the CPU ({self._samples} samples)")
+        cpu = self._cpu / self._items * 1e6
+        print(f"\n{self._title}: {self._cost(self._samples):.1f} us an item, {cpu:.1f} us of it on the CPU")
         for what, counts in (("by itself", self._alone), ("with what it calls", self._inclusive)):
             print(f"  {what}")
             for frame, count in counts.most_common(most):
@@ -69,13 +72,15 @@ def recorded(processes: Processes, pid: int, title: str, items: int, found: list
     command = (PY_SPY, "record", "--pid", str(pid), "--rate", str(HERTZ), "--format", "raw", "--function")
     spy = processes.start("py-spy", *command, "--duration", "unlimited", "--output", str(out))
     wait_until(lambda: spy.poll() is not None or "Sampling" in processes.log("py-spy"), timeout=20)
+    begun = cpu_seconds(pid)
     try:
         yield
     finally:
+        cpu = cpu_seconds(pid) - begun
         spy.send_signal(signal.SIGINT)
         spy.wait(30)
         if out.exists():
-            found.append(Recording(title, items, out.read_text(encoding="utf-8").splitlines()))
+            found.append(Recording(title, items, cpu, out.read_text(encoding="utf-8").splitlines()))
         else:
             print(f"{title}: {processes.log('py-spy')}")
 

@@ -115,7 +115,17 @@ async def talk(server: Server, *messages: bytes | str) -> list[Any]:
 async def test_messages_that_are_no_frames(server: Server) -> None:
     """They are answered under id 0, and the connection goes on."""
     good = pack([(7, "find", {})])
-    garbage = [b"", b"\xc1", pack(5), pack([5]), pack([(1, "find")]), pack([("1", "find", {})]), good[:-1], "text"]
+    garbage = [
+        b"",
+        b"\xc1",
+        pack(5),
+        pack([5]),
+        b"\x91" * 100_000,
+        pack([(1, "find")]),
+        pack([("1", "find", {})]),
+        good[:-1],
+        "text",
+    ]
     answers = await talk(server, *garbage, good)
     assert [(id, status) for id, status, _ in answers] == [(0, 400)] * len(garbage) + [(7, 0)]
 

@@ -177,6 +177,14 @@ async def test_single_batches_commit_their_one_statement(store: Store) -> None:
     assert (await read(store, 2)).received
 
 
+async def test_single_batches_may_read_after_they_wrote(store: Store) -> None:
+    task = await insert_leased(store, 1)
+    async with store.batch(single=True) as batch:
+        beats = [Heartbeat(lease=task.lease), Heartbeat(lease=Lease(task_id(2), 1, 1))]
+        assert await batch.beat(beats) == {task.id: False}
+        assert (await batch.trace([task.id]))[task.id].received
+
+
 async def test_single_batches_fail_as_a_whole(store: Store) -> None:
     await insert(store, new_task(1))
     with pytest.raises(DataFault):

@@ -150,16 +150,26 @@ async def test_a_wait_that_is_given_up_holds_nobody_up() -> None:
         assert (await batch.read_keys([new_key("k", 1).name]))[new_key("k", 1).name].task_id == task_id(1)
 
 
+async def test_the_statement_of_a_single_batch_commits_itself() -> None:
+    store = MemoryStore()
+    with pytest.raises(ZeroDivisionError):
+        async with store.batch(single=True) as batch:
+            await batch.insert([new_task(1)])
+            assert set(await batch.trace([task_id(1)])) == {task_id(1)}
+            raise ZeroDivisionError
+    assert set(await store.read([task_id(1)])) == {task_id(1)}
+
+
 async def test_mistakes_of_an_engine_are_refused() -> None:
     store = MemoryStore()
     await insert(store, new_task(1))
     with pytest.raises(AssertionError, match="did not lock"):
         async with store.batch() as batch:
             await batch.change([new_task(1)])
-    with pytest.raises(AssertionError, match="one verb"):
+    with pytest.raises(AssertionError, match="one statement that writes"):
         async with store.batch(single=True) as batch:
-            await batch.trace([task_id(1)])
-            await batch.trace([task_id(1)])
+            await batch.insert([new_task(2)])
+            await batch.insert([new_task(3)])
     with pytest.raises(AssertionError, match="before any row"):
         async with store.batch() as batch:
             await batch.lock([task_id(1)])

@@ -52,12 +52,15 @@ class WorkerProcess:
     def signal(self, number: int = signal.SIGTERM) -> None:
         self._process.send_signal(number)
 
+    def runs(self) -> bool:
+        return self._process.poll() is None
+
     def wait(self) -> int:
         """Its exit status."""
         return self._process.wait(PATIENCE)
 
     def end(self) -> None:
-        if self._process.poll() is None:
+        if self.runs():
             for pid in self.workers():
                 os.kill(pid, signal.SIGKILL)
             self._process.kill()

@@ -98,6 +98,7 @@ class Server:
             access_log=False,
             log_config=None,
             server_header=False,
+            proxy_headers=False,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=GRACE_SECONDS,
         )

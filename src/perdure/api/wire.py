@@ -182,7 +182,7 @@ class Connection:
     def _read(self, data: bytes | None) -> None:
         try:
             frames = _frames(data or b"")
-        except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
             self._answer_error(0, invalid(str(fault)))
             return
         planned: dict[str, list[tuple[int, Plan]]] = {}

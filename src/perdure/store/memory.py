@@ -108,7 +108,8 @@ class MemoryStore:
         transaction = Transaction()
         try:
             yield MemoryBatch(self, self._tables, transaction, single)
-            await self.pause()
+            if not single:
+                await self.pause()
             transaction.commit()
         finally:
             transaction.end()
@@ -179,6 +180,7 @@ class MemoryBatch:
         self._store = store
         self._tables = tables
         self._transaction = transaction
+        self._single = single
         self._now: int | None = None
 
     @property
@@ -186,6 +188,9 @@ class MemoryBatch:
         return self._store.now() if self._now is None else self._now
 
     async def _begin(self) -> None:
+        if self._single and self._transaction.holds_rows:  # the one statement that writes committed itself
+            self._transaction.commit()
+            self._transaction.end()
         await self._store.pause()
 
     def _found(self, table: Table[K, R], where: Callable[[R], bool], order: Callable[[R], Any]) -> list[K]:

@@ -53,6 +53,7 @@ class Transaction:
     # locking ---------------------------------------------------------------------------------------------------
     def take(self, table: Table[K, Any], key: K) -> bool:
         """Lock a row; False when another transaction holds it."""
+        assert not self._ended.is_set(), "a row is locked after the end: a single batch has one statement that writes"
         holder = table.holders.setdefault(key, self)
         if holder is self:
             self._held.append((table, key))
@@ -94,9 +95,11 @@ class Transaction:
                     table.rows.pop(key, None)
                 else:
                     table.rows[key] = row
+        self._written.clear()
 
     def end(self) -> None:
         """Forget what was not committed, and wake those who wait for the rows."""
         for table, key in self._held:
             table.holders.pop(key, None)
+        self._held.clear()
         self._ended.set()

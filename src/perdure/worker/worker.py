@@ -249,6 +249,7 @@ class Worker:
 
     # ------------------------------------------------------------------------------------------------------- leaving
     async def _wind_down(self) -> None:
+        log.info("worker %s drains; %d handlers run", self._identity, len(self._running))
         end = self._loop.time() + self._drain_seconds
         await self._until_idle(end)
         for run in list(self._running):

@@ -509,10 +509,11 @@ async def test_trim_keys_spares_the_living_and_the_open(store: Store, clock: Ste
         await batch.reserve_keys(keys)
     clock.advance(3)
     async with store.batch() as batch:
-        assert await batch.trim_keys(10) == 2
+        assert await batch.trim_keys(10, 60 * SECOND) == 3
     async with store.batch() as batch:
         left = await batch.read_keys([key.name for key in keys])
     assert set(left) == {keys[0].name, keys[3].name}
+    assert left[keys[0].name].expires_at == clock.now() + 60 * SECOND
 
 
 async def test_trim_keys_is_bounded(store: Store) -> None:
@@ -521,7 +522,7 @@ async def test_trim_keys_is_bounded(store: Store) -> None:
     counts = []
     for _ in range(3):
         async with store.batch() as batch:
-            counts.append(await batch.trim_keys(2))
+            counts.append(await batch.trim_keys(2, 60_000_000))
     assert counts == [2, 2, 1]
 
 

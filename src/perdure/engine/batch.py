@@ -21,7 +21,7 @@ from perdure.core import commands as c
 from perdure.core import decide, pulse
 from perdure.core.errors import IdempotencyConflict, LeaseLost, NotFound, PerdureError
 from perdure.core.ids import Mint
-from perdure.core.model import Key, Task
+from perdure.core.model import SECOND, Key, Task
 from perdure.core.rounds import Rounds
 from perdure.core.states import State, is_closed
 from perdure.engine import sessions
@@ -32,7 +32,8 @@ from perdure.engine.marks import Marks
 from perdure.store.base import Batch as Rows
 from perdure.store.base import KeyName, Place
 
-HOLD_UNKNOWN = 1_000_000  #: microseconds that lease expiry waits while another server has the pulse
+KEY_EXTENSION = 3600 * SECOND  #: how much longer an expired key lives whose task is still open
+HOLD_UNKNOWN = SECOND  #: microseconds that lease expiry waits while another server has the pulse
 
 
 class Batch:
@@ -228,7 +229,7 @@ class Batch:
                     tasks = await sessions.reap(rows, limit)
                     due.append((item, tasks, self._abandon))
                 case c.Trim(closed_before=before, limit=limit):
-                    count = max(await rows.trim_closed(before, limit), await rows.trim_keys(limit))
+                    count = max(await rows.trim_closed(before, limit), await rows.trim_keys(limit, KEY_EXTENSION))
                     self.answers.append((item, c.Did(count)))
             if due:
                 self.ledger.load(due[-1][1])

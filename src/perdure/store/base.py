@@ -186,8 +186,9 @@ class Batch(Protocol):
         """Delete at most `limit` tasks (and their attempts) that closed before `before`, oldest first; how many."""
         ...
 
-    async def trim_keys(self, limit: int) -> int:
-        """Delete at most `limit` keys that have expired and whose task is not open; how many."""
+    async def trim_keys(self, limit: int, extend: int) -> int:
+        """Of the `limit` keys that expired first, delete those whose task is not open and let the others live `extend`
+        microseconds more, so that they are not looked at again and again; how many in all."""
         ...
 
 

@@ -441,17 +441,22 @@ class MemoryBatch:
             self._transaction.put(self._tables.attempts, name, None)
         return len(ids)
 
-    async def trim_keys(self, limit: int) -> int:
+    async def trim_keys(self, limit: int, extend: int) -> int:
         await self._begin()
         now = self.now
 
-        def is_over(key: Key) -> bool:
-            return key.expires_at <= now and self._open(key.task_id) is None
+        def has_expired(key: Key) -> bool:
+            return key.expires_at <= now
 
-        snapshot = self._found(self._tables.keys, is_over, lambda key: key.expires_at)
-        over = await self._lock(self._tables.keys, snapshot, is_over, limit=limit)
-        for name, _ in over:
-            self._transaction.put(self._tables.keys, name, None)
+        snapshot = self._found(self._tables.keys, has_expired, lambda key: key.expires_at)
+        over = await self._lock(self._tables.keys, snapshot, has_expired, limit=limit)
+        for name, key in over:
+            if self._open(key.task_id) is None:
+                self._transaction.put(self._tables.keys, name, None)
+            else:
+                key = copy(key)
+                key.expires_at = now + extend
+                self._transaction.put(self._tables.keys, name, key)
         return len(over)
 
 

@@ -230,5 +230,5 @@ class PostgresBatch:
     async def trim_closed(self, before: int, limit: int) -> int:
         return int((await self._fetch("trim_closed", before, limit))[0][0])
 
-    async def trim_keys(self, limit: int) -> int:
-        return int((await self._fetch("trim_keys", limit, self._now))[0][0])
+    async def trim_keys(self, limit: int, extend: int) -> int:
+        return int((await self._fetch("trim_keys", limit, self._now, extend))[0][0])

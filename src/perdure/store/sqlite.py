@@ -38,6 +38,7 @@ T = TypeVar("T")
 SQL = statements("sqlite")
 _COPY_CLOSED, _DELETE_OPEN = SQL["close"].split(";")
 _TRIM_ATTEMPTS, _TRIM_CLOSED = SQL["trim_closed"].split(";")
+_KEEP_KEYS, _TRIM_KEYS = SQL["trim_keys"].split(";")
 _CHUNKS = (200, 100, 50, 20, 10, 5, 2, 1)
 _BEFORE_ALL_PLACES = (-1, 0, b"")
 _BEHIND_ALL_IDS = b"\xff" * 17
@@ -361,8 +362,9 @@ class SqliteBatch:
         await self._write(_TRIM_ATTEMPTS, (before, limit))
         return await self._write(_TRIM_CLOSED, (before, limit))
 
-    async def trim_keys(self, limit: int) -> int:
-        return await self._write(SQL["trim_keys"], (self.now, limit))
+    async def trim_keys(self, limit: int, extend: int) -> int:
+        kept = await self._write(_KEEP_KEYS, (self.now + extend, self.now, limit))
+        return kept + await self._write(_TRIM_KEYS, (self.now, limit))
 
 
 def chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -12,19 +12,24 @@ gone as (
 select count(*) from gone;
 
 -- name: trim_keys
--- Delete keys that have expired and whose task is not open; how many.
+-- Of the keys that expired first: let those live on whose task is open, and delete the others; how many.
 with over as materialized (
-    select namespace, app, kind, key
+    select namespace, app, kind, key, exists (select from tasks where tasks.id = keys.task_id) as open
     from keys
     where expires_at <= (select coalesce($2::bigint, now_us()))
-        and not exists (select from tasks where tasks.id = keys.task_id)
     order by expires_at
     limit $1
     for update of keys skip locked
 ),
+kept as (
+    update keys set expires_at = coalesce($2::bigint, now_us()) + $3::bigint
+    from over
+    where over.open
+        and keys.namespace = over.namespace and keys.app = over.app and keys.kind = over.kind and keys.key = over.key
+),
 gone as (
     delete from keys using over
-    where keys.namespace = over.namespace and keys.app = over.app and keys.kind = over.kind and keys.key = over.key
-    returning 1
+    where not over.open
+        and keys.namespace = over.namespace and keys.app = over.app and keys.kind = over.kind and keys.key = over.key
 )
-select count(*) from gone;
+select count(*) from over;

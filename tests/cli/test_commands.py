@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from perdure import Perdure
+from perdure import Failure, Perdure
 from perdure.cli.exits import status
 from perdure.cli.main import cli
 from perdure.core import errors
@@ -106,7 +106,7 @@ def test_exit_statuses(run: Any, arguments: tuple[str, ...], expected: int) -> N
 
 
 def test_every_error_has_a_status_of_its_kind() -> None:
-    failure = errors.TaskFailed(errors_failure())
+    failure = errors.TaskFailed(Failure(message="m"))
     kinds = [
         errors.TaskCanceled(),
         errors.TaskExpired(),
@@ -117,14 +117,8 @@ def test_every_error_has_a_status_of_its_kind() -> None:
     assert [status(error) for error in [failure, *kinds]] == [1, 5, 6, 4, 10, 11]
 
 
-def errors_failure() -> Any:
-    from perdure import Failure
-
-    return Failure(message="m")
-
-
-def test_errors_go_to_stderr_without_a_trace(folder: Path) -> None:
-    done = perdure("tasks", "get", "x", folder=folder, server="sqlite:///other.db")
+def test_errors_go_to_stderr_without_a_trace(server: str, folder: Path) -> None:
+    done = perdure("tasks", "get", "x", folder=folder, server=server)
     assert (done.returncode, done.stdout) == (8, "")
     assert done.stderr.startswith("error invalid_argument: task_id is not a task id")
 

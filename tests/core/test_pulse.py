@@ -27,9 +27,9 @@ def test_a_gap_or_a_jump_holds_for_one_heartbeat_interval(jump: int) -> None:
 
 
 def test_a_hold_is_not_forgotten_by_the_next_pulse() -> None:
-    held = pulse.take(Pulse(alive_at=0, hold_until=0), START)
+    held = pulse.take(Pulse(alive_at=1, hold_until=0), START)
     assert pulse.take(held, START + SECOND).hold_until == held.hold_until == START + 10 * SECOND
 
 
-def test_a_new_database_starts_with_a_hold() -> None:
-    assert pulse.take(Pulse(alive_at=0, hold_until=0), START).hold_until > START
+def test_a_new_database_has_nobody_to_hold_for() -> None:
+    assert pulse.take(Pulse(alive_at=0, hold_until=0), START) == Pulse(alive_at=START, hold_until=0)

@@ -37,7 +37,8 @@ class FaultyBatch:
 
 
 class FaultyStore:
-    """`before(verb, args)` may raise; `commits` are outcomes of the next commits: "ok", "unknown-kept", "unknown-lost"."""
+    """`before(verb, args)` may raise; `commits` are outcomes of the next commits: "ok", "unknown-kept",
+    "unknown-lost"."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -1,9 +1,9 @@
 """Two engines on one database, and every order in which their statements can meet.
 
-Each engine stops before each statement until the schedule lets it go. On the memory store (READ COMMITTED, real locks) the
-schedules are enumerated: run one, note how many engines could have gone at each choice, go back to the last choice with an
-untried alternative. On PostgreSQL the same scenarios run under schedules drawn from a seed, because a real database cannot
-say when it has come to rest.
+Each engine stops before each statement until the schedule lets it go. On the memory store (READ COMMITTED, real locks)
+the schedules are enumerated: run one, note how many engines could have gone at each choice, go back to the last choice
+with an untried alternative. On PostgreSQL the same scenarios run under schedules drawn from a seed, because a real
+database cannot say when it has come to rest.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class Schedule:
 
 
 async def run(race: Race, stores: tuple[Store, Store], gate: Gate, schedule: Schedule, patience: float) -> None:
-    """One schedule of a race. `patience` is how long a released engine may take to its next statement before it counts as
-    waiting for the other; 0 means that the loop coming to rest tells."""
+    """One schedule of a race. `patience` is how long a released engine may take to its next statement before it counts
+    as waiting for the other; 0 means that the loop coming to rest tells."""
     _ENGINE.set(0)
     async with running(stores[0], seed=1, incarnation=1) as first:
         _ENGINE.set(1)
@@ -93,7 +93,10 @@ async def run(race: Race, stores: tuple[Store, Store], gate: Gate, schedule: Sch
             _ENGINE.set(-1)
             made = await race.setup(first)
             gate.closed = True
-            sides = [asyncio.create_task(_side(race.left(first, made))), asyncio.create_task(_side(race.right(second, made)))]
+            sides = [
+                asyncio.create_task(_side(race.left(first, made))),
+                asyncio.create_task(_side(race.right(second, made))),
+            ]
             await _steer(sides, gate, schedule, patience)
             gate.open()
             async with asyncio.timeout(20):

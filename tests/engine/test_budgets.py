@@ -64,7 +64,8 @@ def many(make: Callable[[int], c.Command]) -> list[c.Command]:
 
 
 def statements(drive: Drive, count: int) -> int:
-    """`count` statements, and begin and commit where more than one is sent (SQLite, which has no round trips, always)."""
+    """`count` statements, and begin and commit where more than one is sent (SQLite, which has no round trips,
+    always)."""
     return count + (2 if count > 1 or _is_sqlite(drive) else 0)
 
 

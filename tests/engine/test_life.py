@@ -172,7 +172,9 @@ async def test_schedule_to_start_expires_what_never_started(drive: Drive, clock:
 
 async def test_start_to_close_ends_an_attempt_whatever_the_heartbeats(drive: Drive, clock: SteppedClock) -> None:
     """TMO-01, TMO-03, LEASE-15, B023: the late completion is refused."""
-    task_id = await drive.enqueue(timeouts=Timeouts(start_to_close=20), retry=RetryPolicy(max_attempts=2, base=1, cap=1))
+    task_id = await drive.enqueue(
+        timeouts=Timeouts(start_to_close=20), retry=RetryPolicy(max_attempts=2, base=1, cap=1)
+    )
     leased = await drive.lease()
     await drive.beat(leased)
     clock.advance(20)
@@ -431,4 +433,4 @@ async def test_a_watch_answers_when_the_task_closes(drive: Drive) -> None:
     done = await asyncio.wait_for(watching, 5)
     assert done is not None
     assert done.state == State.SUCCEEDED
-    assert LANE == done.lane
+    assert done.lane == LANE

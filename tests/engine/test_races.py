@@ -1,5 +1,5 @@
-"""Pairs of commands that meet on one row or one key: whatever the order of their statements, what was answered is true and
-what is true is legal. Every order on the memory store, drawn orders on PostgreSQL with two connections."""
+"""Pairs of commands that meet on one row or one key: whatever the order of their statements, what was answered is true
+and what is true is legal. Every order on the memory store, drawn orders on PostgreSQL with two connections."""
 
 from __future__ import annotations
 
@@ -320,5 +320,7 @@ async def _empty(url: str) -> None:
     import asyncpg
 
     connection = await asyncpg.connect(url)
-    await connection.execute("truncate perdure.tasks, perdure.closed_tasks, perdure.attempts, perdure.keys, perdure.workers")
+    await connection.execute(
+        "truncate perdure.tasks, perdure.closed_tasks, perdure.attempts, perdure.keys, perdure.workers"
+    )
     await connection.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -70,7 +69,11 @@ class Deployment:
 
     def kill_group(self, worker: subprocess.Popen[bytes]) -> None:
         """Supervisor and children at once: nobody is left to report the death."""
-        os.killpg(worker.pid, signal.SIGKILL)
+        supervisor = psutil.Process(worker.pid)
+        supervisor.suspend()  # it must not report a child's death before it dies itself
+        for process in (*supervisor.children(recursive=True), supervisor):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         worker.wait()
         self.workers.remove(worker)
 

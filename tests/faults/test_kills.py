@@ -1,7 +1,7 @@
 """kill -9 of everything, at random points under load: FAIL-01, FAIL-03, B006, B024, B115.
 
-Each execution of a job writes a line to a file. At the end no job lacks its line, every job is SUCCEEDED, and a job with two
-lines had lost a lease.
+Each execution of a job writes a line to a file. At the end no job lacks its line, every job is SUCCEEDED, and a job
+with two lines had lost a lease.
 """
 
 from __future__ import annotations

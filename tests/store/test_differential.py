@@ -90,7 +90,8 @@ class Script:
             self.leases += [task.lease for task in reply]
 
     def some_id(self) -> bytes:
-        return self.random.choice(self.ids[-12:] or [bytes(16)])
+        ran = [lease.task_id for lease in self.leases[-4:]]
+        return self.random.choice(self.ids[-8:] + ran or [bytes(16)])
 
     def some_lease(self) -> Lease:
         lease = self.random.choice(self.leases[-6:] or [Lease(bytes(16), 1, 1)])

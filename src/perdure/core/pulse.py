@@ -17,6 +17,6 @@ INTERVAL = 2 * SECOND  #: how often a server writes the pulse
 def take(pulse: Pulse, now: int) -> Pulse:
     """The pulse after a server reached the database at `now`."""
     hold = pulse.hold_until
-    if now - pulse.alive_at > GAP or pulse.alive_at - now > GAP:
+    if pulse.alive_at and abs(now - pulse.alive_at) > GAP:  # 0: a new database, where nobody can be dead
         hold = now + HOLD
     return Pulse(alive_at=now, hold_until=hold)

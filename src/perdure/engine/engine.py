@@ -78,10 +78,10 @@ class Engine:
 
     async def stop(self) -> None:
         """Answer parked polls with nothing, finish the batches in flight, refuse the rest with Unavailable."""
-        self._stopping = True
-        self.dispatch.close()
         for loop in self._loops:
             await loop.stop()
+        self._stopping = True
+        self.dispatch.close()
         self._wake()
         await asyncio.gather(*self._runners)
         self._runners.clear()

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, NamedTuple
 
 import asyncpg
+from asyncpg.connect_utils import SessionAttribute
 
 from perdure.core.errors import Conflict
 from perdure.store.base import DataFault, StoreFault, Switch
@@ -128,7 +129,7 @@ async def connect(
             command_timeout=seconds,
             max_cached_statement_lifetime=0,
             server_settings=settings,
-            target_session_attrs="read-write",
+            target_session_attrs=SessionAttribute.read_write,
         )
     try:
         version = connection.get_server_version().major

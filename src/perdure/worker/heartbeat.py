@@ -117,7 +117,8 @@ class Heartbeats:
                 await self._beat(due)
             else:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), pause)
+                    async with asyncio.timeout(pause):
+                        await self._wake.wait()
         if self._own_connection:
             await self._service.close()
 

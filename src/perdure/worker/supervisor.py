@@ -89,7 +89,8 @@ class Supervisor:
             if pause and not self._stopping.is_set():
                 log.warning("the next worker starts in %.1f s", pause)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), pause)
+                    async with asyncio.timeout(pause):
+                        await self._stopping.wait()
 
     async def _one(self, pipe: int) -> int:
         """A process from start to end; its exit status, negative for a signal."""

@@ -167,7 +167,8 @@ class Worker:
                 log.warning("polling failed, next try in about %.1f s: %s", pause, error)
             self._connected = False
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._draining.wait(), pause * (0.5 + random.random() / 2))
+                async with asyncio.timeout(pause * (0.5 + random.random() / 2)):
+                    await self._draining.wait()
             pause = min(pause * 2, longest)
         return []
 
@@ -275,7 +276,8 @@ class Worker:
         while self._running and (left := end - self._loop.time()) > 0:
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), left)
+                async with asyncio.timeout(left):
+                    await self._changed.wait()
 
     async def _flush(self, limit: float) -> None:
         try:

@@ -38,9 +38,12 @@ class Deployment:
         """Handler runs so far, repeated ones included."""
         return self.tally.stat().st_size
 
-    def server_cpu(self) -> float:
-        """CPU seconds of the server, with those of a database server."""
-        return cpu_seconds(self.server.pid, *self.database.pids)
+    def cpu(self) -> dict[str, float]:
+        """CPU seconds so far of the server and, where there is one, of the database server."""
+        used = {"server": cpu_seconds(self.server.pid)}
+        if self.database.pids:
+            used["database"] = cpu_seconds(*self.database.pids)
+        return used
 
 
 @contextmanager

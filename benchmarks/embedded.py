@@ -15,6 +15,7 @@ from pathlib import Path
 from benchmarks.databases import SqliteFile
 from benchmarks.deployment import SLOTS
 from benchmarks.payload import PAYLOAD
+from benchmarks.peers import LOOK
 from benchmarks.processes import wait_until
 from benchmarks.tasks import app, noop
 
@@ -29,8 +30,8 @@ def main(jobs: int) -> dict[str, float]:
         enqueue_rate = jobs / (time.perf_counter() - begun)
         cpu = _cpu()
         with app.worker(slots=SLOTS):
-            first = wait_until(lambda: tally.stat().st_size > 0, every=0.001)
-            wait_until(lambda: tally.stat().st_size >= jobs, every=0.05)
+            first = wait_until(lambda: tally.stat().st_size > 0, every=LOOK)
+            wait_until(lambda: tally.stat().st_size >= jobs, every=LOOK)
             last = wait_until(lambda: database.open_tasks() == 0, every=0.02)
     return {
         "jobs_per_s": jobs / (jobs / enqueue_rate + last - first),

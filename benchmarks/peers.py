@@ -19,6 +19,16 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 TIMEOUT = 180.0  #: seconds for one script
 
+LOOK = 0.005
+"""Seconds between two looks at how many jobs have run. The scripts look every 50 ms, which is a sixth of what a drain
+takes on a current machine; so they are made to look as often as our own workloads do."""
+
+_FINER = f"""
+import common, runpy, sys
+common.wait_for = lambda reached, timeout=300, poll=0, wait=common.wait_for: wait(reached, timeout, {LOOK})
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 _FRESH = "import common, json, sys; print(json.dumps(common.pg_fresh_db(sys.argv[1])))"
 
 
@@ -45,7 +55,7 @@ class Peers:
         """Single enqueues, many in flight over a pool of connections: a script of ours, run by their Python."""
         url, _ = self.postgres_database("pgqueuer")
         script = Path(__file__).with_name("pgqueuer_enqueues.py")
-        return self._run("pgqueuer", script, url, str(enqueues), str(in_flight))
+        return self._run("pgqueuer", str(script), url, str(enqueues), str(in_flight))
 
     def celery_enqueues(self, enqueues: int) -> dict[str, float]:
         """Single enqueues, one after another, into Redis."""
@@ -72,10 +82,11 @@ class Peers:
                 subprocess.run(command, env=self._environment(), check=True, stdout=subprocess.DEVNULL)
 
     def _workload(self, peer: str, workload: str, *arguments: str) -> dict[str, float]:
-        return self._run(peer, self._scripts / f"peer_{peer}.py", "--workload", workload, *arguments)
+        script = str(self._scripts / f"peer_{peer}.py")
+        return self._run(peer, "-c", _FINER, script, "--workload", workload, *arguments)
 
-    def _run(self, peer: str, script: Path, *arguments: str) -> dict[str, float]:
-        result = self._python(self._python_of(peer), str(script), *arguments)
+    def _run(self, peer: str, *arguments: str) -> dict[str, float]:
+        result = self._python(self._python_of(peer), *arguments)
         self.versions.update(str(result["ver"]).split(", "))
         return {name: value for name, value in result.items() if type(value) in (int, float)}
 
@@ -102,7 +113,7 @@ class Peers:
                 process.communicate()
             raise
         if process.returncode or not out.strip():
-            raise RuntimeError(f"{' '.join(command[:3])} ended with status {process.returncode}\n{err[-2000:]}")
+            raise RuntimeError(f"{command} ended with status {process.returncode}\n{err[-2000:]}")
         return json.loads(out.strip().splitlines()[-1])
 
     def _python_of(self, peer: str) -> str:

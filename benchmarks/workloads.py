@@ -19,6 +19,7 @@ import aiohttp
 
 from benchmarks.deployment import Deployment
 from benchmarks.payload import PAYLOAD
+from benchmarks.peers import LOOK
 from benchmarks.processes import cpu_seconds, descendants, wait_until
 from perdure import AsyncPerdure, Perdure
 
@@ -26,8 +27,7 @@ Numbers = dict[str, float]
 
 IN_FLIGHT = 100
 _WARM_UP = 20
-_TALLY_LOOK = 0.05  #: seconds between two looks, like those of the peers
-_STORE_LOOK = 0.02
+_STORE_LOOK = 0.02  #: seconds between two looks at the store, as in the peers' scripts
 
 
 @dataclass(frozen=True)
@@ -47,15 +47,15 @@ def jobs(deployment: Deployment, sizes: Sizes, task: str = "noop") -> Numbers:
     enqueue_rate = enqueue_all(deployment, sizes.jobs, task)
     begun = time.monotonic()
     worker = deployment.worker()
-    first = wait_until(lambda: deployment.executed() > 0, every=_STORE_LOOK)
-    server_cpu, worker_cpu = deployment.server_cpu(), cpu_seconds(worker.pid)
+    first = wait_until(lambda: deployment.executed() > 0, every=LOOK)
+    cpu, worker_cpu = deployment.cpu(), cpu_seconds(worker.pid)
     last = drained(deployment, sizes.jobs)
     return {
         "jobs_per_s": sizes.jobs / (sizes.jobs / enqueue_rate + last - first),
         "bulk_enqueue_per_s": enqueue_rate,
         "drain_per_s": sizes.jobs / (last - first),
         "worker_boot_s": first - begun,
-        "server_us_per_job": (deployment.server_cpu() - server_cpu) / sizes.jobs * 1e6,
+        **_cpu_of_each(cpu, deployment.cpu(), sizes.jobs, "us_per_job"),
         "worker_us_per_job": (cpu_seconds(worker.pid) - worker_cpu) / sizes.jobs * 1e6,
         "executed": deployment.executed(),
         "lost": sizes.jobs - deployment.database.succeeded(),
@@ -65,15 +65,15 @@ def jobs(deployment: Deployment, sizes: Sizes, task: str = "noop") -> Numbers:
 def enqueues(deployment: Deployment, sizes: Sizes) -> Numbers:
     """Single durable enqueues, 100 in flight, over the SDK's default transport without coalescing, and over plain HTTP;
     each call returns when its job is committed."""
-    server_cpu = deployment.server_cpu()
+    begun = deployment.cpu()
     rate = asyncio.run(_enqueues_by_sdk(deployment.url, sizes.enqueues))
-    by_sdk = deployment.server_cpu()
+    between = deployment.cpu()
     plain_rate = asyncio.run(_enqueues_by_http(deployment.url, sizes.enqueues))
     return {
         "enqueues_per_s": rate,
         "http_enqueues_per_s": plain_rate,
-        "server_us_per_enqueue": (by_sdk - server_cpu) / sizes.enqueues * 1e6,
-        "http_server_us_per_enqueue": (deployment.server_cpu() - by_sdk) / sizes.enqueues * 1e6,
+        **_cpu_of_each(begun, between, sizes.enqueues, "us_per_enqueue"),
+        **_cpu_of_each(between, deployment.cpu(), sizes.enqueues, "us_per_http_enqueue"),
         "lost": 2 * (sizes.enqueues + _WARM_UP) - deployment.database.open_tasks(),
     }
 
@@ -92,7 +92,7 @@ def recovery(deployment: Deployment, sizes: Sizes, whole: bool) -> Numbers:
     once; else only the process that runs handlers, which its supervisor replaces."""
     enqueue_all(deployment, sizes.jobs, "noop")
     worker = deployment.worker()
-    wait_until(lambda: deployment.executed() > 0, every=_STORE_LOOK)
+    wait_until(lambda: deployment.executed() > 0, every=LOOK)
     family = descendants(worker.pid)
     wait_until(lambda: deployment.executed() >= sizes.jobs // 2, every=0.001)
     killed = time.monotonic()
@@ -110,6 +110,10 @@ def recovery(deployment: Deployment, sizes: Sizes, whole: bool) -> Numbers:
     }
 
 
+def _cpu_of_each(begun: Numbers, ended: Numbers, count: int, unit: str) -> Numbers:
+    return {f"{process}_{unit}": (ended[process] - begun[process]) / count * 1e6 for process in begun}
+
+
 def enqueue_all(deployment: Deployment, count: int, task: str) -> float:
     """The rate of enqueue_many."""
 
@@ -123,7 +127,7 @@ def enqueue_all(deployment: Deployment, count: int, task: str) -> float:
 
 
 def drained(deployment: Deployment, count: int) -> float:
-    wait_until(lambda: deployment.executed() >= count, every=_TALLY_LOOK)
+    wait_until(lambda: deployment.executed() >= count, every=LOOK)
     return wait_until(lambda: deployment.database.open_tasks() == 0, every=_STORE_LOOK)
 
 

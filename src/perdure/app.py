@@ -131,12 +131,12 @@ async def api_keys(url: str) -> dict[str, str]:
 class AsyncPerdure(AsyncClient):
     """A client, and if the URL names a store a server in this process. It connects at the first call.
 
-    Use one on one event loop, and close it: `async with AsyncPerdure(url) as app`. `namespace` separates tenants;
-    where a server wants an `api_key`, the key decides it. `coalesce=False` sends each enqueue by itself.
+    Use one on one event loop, and close it: `async with AsyncPerdure(url) as app`. `namespace` separates tenants
+    ("default" when None); where a server wants an `api_key`, the key decides it. `coalesce=False` sends each enqueue by itself.
     """
 
     def __init__(
-        self, url: str, *, namespace: str = "default", api_key: str | None = None, coalesce: bool = True
+        self, url: str, *, namespace: str | None = None, api_key: str | None = None, coalesce: bool = True
     ) -> None:
         super().__init__(coalesce=coalesce)
         self.url = url
@@ -171,7 +171,7 @@ class AsyncPerdure(AsyncClient):
         if self.remote:
             return HttpService(self.url, api_key=self.api_key, namespace=self.namespace)
         engine = await self._open.enter_async_context(running_engine(self.url))
-        return EmbeddedService(ServerService(engine, Caller(self.namespace)))
+        return EmbeddedService(ServerService(engine, Caller(self.namespace or "default")))
 
     @asynccontextmanager
     async def worker(self, **options: Unpack[WorkerOptions]) -> AsyncIterator[Worker]:
@@ -237,7 +237,7 @@ class Perdure:
     be made from any thread, but not from an async handler of its own worker. Not to be shared over a fork once used."""
 
     def __init__(
-        self, url: str, *, namespace: str = "default", api_key: str | None = None, coalesce: bool = True
+        self, url: str, *, namespace: str | None = None, api_key: str | None = None, coalesce: bool = True
     ) -> None:
         self.url = url
         self.namespace = namespace

@@ -21,7 +21,7 @@ from perdure.core import errors
 from tests.worker.processes import COMMAND, perdure, running_server, running_worker
 
 APP = """
-from perdure import Perdure, task
+from perdure import FatalError, Perdure, task
 
 app = Perdure({url!r})
 
@@ -29,9 +29,9 @@ app = Perdure({url!r})
 def greet(ctx, payload):
     return "hello " + payload
 
-@task(retries=0)
+@task
 def fail(ctx, payload):
-    raise ValueError("no")
+    raise FatalError("no")
 """
 
 
@@ -72,9 +72,9 @@ def test_from_enqueue_to_retry(run: Any, server: str, tmp_path: Path) -> None:
     with running_worker(app, server):
         assert run("tasks", "wait", id, "--timeout", "30s") == (0, '"hello you"')
         code, text = run("tasks", "wait", failing)
-        assert (code, text) == (1, "ValueError: no")
+        assert (code, text) == (1, "FatalError: no")
     code, shown = run("tasks", "get", failing)
-    assert "handler_error: ValueError: no" in shown
+    assert "fatal: FatalError: no" in shown
     code, shown = run("tasks", "get", id, "--json")
     assert (json.loads(shown)["state"], json.loads(shown)["result"]) == ("SUCCEEDED", "hello you")
     code, listed = run("tasks", "list", "--state", "FAILED", "--type", "fail", "--json")

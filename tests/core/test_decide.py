@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -98,7 +99,7 @@ def test_attempts_are_spent_until_none_is_left() -> None:
 
 
 @pytest.mark.parametrize("fields", [{"retryable": False}, {"failure_type": "BadPayload"}])
-def test_a_fatal_error_ends_the_task_at_once(fields: dict[str, object]) -> None:
+def test_a_fatal_error_ends_the_task_at_once(fields: dict[str, Any]) -> None:
     """RETRY-03."""
     task = running(retry=RetryPolicy(max_attempts=5, fatal_types=("BadPayload",)))
     task = complete(task, "failed", **fields)
@@ -187,11 +188,11 @@ def test_two_undelivered_leases_in_a_row_are_free() -> None:
     assert (task.state, task.attempt, task.lost_deliveries) == (State.RETRY_WAIT, 1, 3)
 
 
-def test_a_receipt_ends_the_row_of_undelivered_leases() -> None:
+def test_a_completion_is_a_receipt_and_ends_the_row_of_undelivered_leases() -> None:
     task = new_task(retry=RetryPolicy(max_attempts=100))
     for _ in range(5):
         task = abandon(claimed(abandon(claimed(task))))
-        task = complete(received(claimed(task)), "released")
+        task = complete(claimed(task), "released")
     assert (task.attempt, task.lost_deliveries) == (0, 0)
 
 

@@ -112,8 +112,10 @@ class TaskLife(RuleBasedStateMachine):
     def ring_late(self) -> None:
         """Everything about the task is over when its alarm rings."""
         self.now = max(self.now, self.task.deadline or 0)
+        before = self.task
         self.ring(0)
         assert is_closed(self.task.state)
+        assert self.task.attempt == before.attempt + (before.state == State.LEASED), "what ran was an attempt"
 
     @precondition(lambda self: self.task.state == State.ENQUEUED and self.task.place is not None)
     @rule(session=st.integers(1, 3))
@@ -166,6 +168,14 @@ class TaskLife(RuleBasedStateMachine):
         self.claim(1)
         self.beat(None)
         self.complete("failed", True, None)
+
+    @precondition(lambda self: self.task.state == State.LEASED)
+    @rule(number=st.sampled_from([-1, 0, 1]), bits=st.sampled_from([1, -1]), outcome=st.sampled_from(commands.OUTCOMES))
+    def complete_with_a_forged_lease(self, number: int, bits: int, outcome: str) -> None:
+        """LEASE-05: the lease is compared whole."""
+        lease = Lease(self.task.id, self.task.lease_number + number, self.task.lease_bits ^ bits)
+        command = commands.Complete(lease=lease, outcome=outcome)
+        self.refused(LeaseLost, lambda: self.decide_completion(command))
 
     @precondition(lambda self: self.task.state == State.LEASED)
     @rule()

@@ -67,6 +67,14 @@ async def test_concurrent_enqueues_share_requests() -> None:
     assert [job.id for job in jobs] == [f"id-{n}" for n in range(COALESCED + 10)]
 
 
+async def test_a_bad_task_does_not_spoil_the_request_it_shares(app: AsyncPerdure) -> None:
+    odd: Any = "high"
+    outcomes = await asyncio.gather(
+        app.enqueue("t", 1), app.enqueue("t", 2, priority=odd), app.enqueue("t", 3), return_exceptions=True
+    )
+    assert [isinstance(outcome, BaseException) for outcome in outcomes] == [False, True, False]
+
+
 async def test_coalescing_can_be_switched_off() -> None:
     recorder = Recorder()
     client = AsyncClient(recorder, coalesce=False)  # type: ignore[arg-type]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from perdure.core import decide
@@ -436,7 +438,6 @@ async def test_close_moves_a_row_with_the_payload_it_had(store: Store) -> None:
     assert plain(await read(store, 1)) == expected
     async with store.batch() as batch:
         assert await batch.lock([task_id(1)]) == {}
-        assert plain((await batch.read_closed([task_id(1)]))[task_id(1)]) == expected
     assert await store.next_alarm() is None
 
 
@@ -451,12 +452,6 @@ async def test_close_is_fenced(store: Store, number: int, bits: int) -> None:
             await batch.close([closed(new_task(2)), closed(changed(task, lease_number=number, lease_bits=bits))])
     assert await read(store, 1) == task
     assert (await read(store, 2)).state == State.ENQUEUED
-
-
-async def test_read_closed_leaves_open_tasks_out(store: Store) -> None:
-    await insert(store, new_task(1))
-    async with store.batch() as batch:
-        assert await batch.read_closed([task_id(1), task_id(2)]) == {}
 
 
 async def test_attempts_are_listed_by_task_and_lease_number(store: Store) -> None:
@@ -480,7 +475,8 @@ async def test_a_free_key_is_reserved_once(store: Store) -> None:
 
 @pytest.mark.parametrize("part", ["namespace", "app", "kind"])
 async def test_keys_of_other_owners_do_not_collide(store: Store, part: str) -> None:
-    one, other = new_key("k", 1), new_key("k", 2, **{part: "other"})
+    fields: dict[str, Any] = {part: "other"}
+    one, other = new_key("k", 1), new_key("k", 2, **fields)
     async with store.batch() as batch:
         assert await batch.reserve_keys([one, other]) == {one.name, other.name}
         assert await batch.read_keys([one.name, other.name]) == {one.name: one, other.name: other}

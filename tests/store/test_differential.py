@@ -59,7 +59,7 @@ class World:
         whole = await self.store.read(ids)
         listed = await self.store.find(Filter(namespace="default", limit=len(ids) + 1))
         found: dict[str, Any] = {f"task {task_id.hex()}": plain(task) for task_id, task in whole.items()}
-        found["list"] = [changed(task, rowid=0, headers=None) for task in listed]  # a list need not show headers
+        found["list"] = [changed(task, rowid=0) for task in listed]
         found["attempts"] = await self.store.attempts(ids)
         found["sessions"] = await self.store.sessions("default")
         found["next alarm"] = await self.store.next_alarm()
@@ -123,9 +123,9 @@ class Script:
 
     def _options(self) -> dict[str, Any]:
         random = self.random
-        base = 1 + len(self.ids) / 1000  # no two tasks back off for the same time
+        base = 20 + len(self.ids) / 1000  # no two tasks back off for the same time
         return {
-            "retry": RetryPolicy(max_attempts=random.randint(1, 3), base=base, cap=60.0),
+            "retry": RetryPolicy(max_attempts=random.randint(1, 3), base=base, cap=600.0),
             "timeouts": Timeouts(
                 schedule_to_start=random.choice([None, None, 20.0]),
                 start_to_close=random.choice([None, None, 15.0]),
@@ -191,7 +191,7 @@ class Script:
 
     def open_session(self) -> Step:
         incarnation, epoch = self.random.randint(1, 2), self.random.randint(1, 1_000)
-        fields = {"namespace": "default", "identity": "host", "queues": "default", "slots": 3}
+        fields: dict[str, Any] = {"namespace": "default", "identity": "host", "queues": "default", "slots": 3}
         return lambda world: world.drive.one(c.OpenSession(incarnation=incarnation, epoch=epoch, **fields))
 
     def close_session(self) -> Step:
@@ -220,7 +220,7 @@ STEPS: dict[str, tuple[int, Callable[[Script], Step]]] = {
     "complete: canceled": (4, lambda script: script.complete("canceled")),
     "complete: released": (3, lambda script: script.complete("released")),
     "cancel": (4, Script.cancel),
-    "retry": (3, Script.retry),
+    "retry": (5, Script.retry),
     "repeat": (2, Script.repeat),
     "open session": (3, Script.open_session),
     "close session": (1, Script.close_session),

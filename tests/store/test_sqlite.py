@@ -305,14 +305,6 @@ async def test_switch_is_awaited_before_every_statement(path: Path) -> None:
     await store.close()
 
 
-async def test_a_batch_may_run_on_another_thread(path: Path) -> None:
-    store = await open_store(path, threaded=True)
-    await asyncio.to_thread(lambda: asyncio.run(insert(store, new_task(1))))
-    assert (await read(store, 1)).id == task_id(1)
-    await insert(store, new_task(2))
-    await store.close()
-
-
 async def test_a_database_in_memory(clock: SteppedClock) -> None:
     store = await open_store(":memory:", clock=clock.now)
     async with store.batch() as batch:

@@ -109,6 +109,24 @@ async def test_those_that_die_young_are_started_with_growing_pauses(
     assert pauses[:2] == ["the next worker starts in 0.5 s", "the next worker starts in 1.0 s"]
 
 
+async def test_a_restart_cuts_the_pause_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For development: the mended file runs at once."""
+    children = Children(tmp_path, "3")
+    waiting = asyncio.Event()
+    monkeypatch.setattr(module.log, "warning", lambda *_: waiting.set())
+    monkeypatch.setattr(module, "LONGEST_PAUSE", 1000.0)
+    monkeypatch.setattr(module, "SHORTEST_PAUSE", 1000.0)
+    supervisor = Supervisor(children.command, 1, children.died)
+    running = asyncio.create_task(supervisor.run())
+    await waiting.wait()
+    await asyncio.sleep(0)
+    supervisor.restart()
+    while len(children.born()) < 2:
+        await asyncio.sleep(0.01)
+    supervisor.stop()
+    assert await running == 0
+
+
 async def test_a_report_that_nobody_hears_does_not_stop_the_supervisor(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -104,6 +104,11 @@ async def test_an_unknown_option_is_an_error(service: FakeService) -> None:
         Worker(service, slotz=1)  # type: ignore[call-arg]
 
 
+async def test_a_worker_without_slots_is_an_error(service: FakeService) -> None:
+    with pytest.raises(InvalidArgument, match="slots"):
+        Worker(service, slots=0)
+
+
 async def test_a_poll_is_repeated_under_its_number_until_it_is_answered(service: FakeService) -> None:
     """So the leases of a lost answer come again; and each try is a session of a higher epoch."""
     service.poll_faults = [Unavailable("away"), Unavailable("away")]
@@ -197,6 +202,37 @@ async def test_progress_and_checkpoint_ride_on_heartbeats_once(
     assert (second.progress, second.checkpoint) == (Progress(1, 2), to_payloads([1], ""))
     last = service.reports[lease]
     assert (last.progress, last.checkpoint) == (None, to_payloads([2], ""))
+
+
+async def test_large_checkpoints_are_spread_over_requests(
+    service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A heartbeat that is too large for the server would lose all leases."""
+    monkeypatch.setattr(heartbeat, "NEWS_SECONDS", 0.01)
+    monkeypatch.setattr(heartbeat, "_REQUEST_BYTES", 250_000)
+    service = FakeService(heartbeat=1000.0)
+    sizes: list[int] = []
+    real = service.heartbeat
+
+    async def weigh(body: Any) -> Any:
+        sizes.append(sum(len(beat.checkpoint[0].data) for beat in body.beats if beat.checkpoint))
+        return await real(body)
+
+    monkeypatch.setattr(service, "heartbeat", weigh)
+    end = asyncio.Event()
+
+    @task(name="large")
+    async def large(ctx: Context, payload: Any) -> None:
+        ctx.checkpoint("x" * 100_000)
+        await end.wait()
+
+    async with Worker(service, slots=10):
+        leases = [await service.give("large") for _ in range(6)]
+        for lease in leases:
+            await service.beaten_for(lease)
+        end.set()
+    assert max(sizes) <= 250_000
+    assert sum(sizes) == 6 * 100_002
 
 
 async def test_missed_heartbeats_are_tried_again_and_stop_nothing(

@@ -99,7 +99,7 @@ def delivery(task: Task) -> m.Delivery:
         attempt=attempts_begun(task),
         max_attempts=task.max_attempts,
         payload=() if task.payload is None else unpack(task.payload, Payloads),
-        lease_seconds=LEASE_SECONDS if task.timeouts is None else task.lease_length / SECOND,
+        lease_seconds=LEASE_SECONDS,
     )
     if task.headers is not None:
         sent.headers = unpack(task.headers, dict[str, str])
@@ -108,7 +108,9 @@ def delivery(task: Task) -> m.Delivery:
     if task.progress is not None:
         sent.progress = unpack(task.progress, Progress)
     if task.timeouts is not None:
-        sent.start_to_close = unpack(task.timeouts, Timeouts).start_to_close
+        limits = unpack(task.timeouts, Timeouts)
+        sent.start_to_close = limits.start_to_close
+        sent.lease_seconds = min(task.lease_length / SECOND, limits.heartbeat or LEASE_SECONDS)
     if task.retry_policy is not None:
         sent.retry = unpack(task.retry_policy, RetryPolicy)
     return sent

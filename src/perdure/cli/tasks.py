@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 Server = Annotated[str, typer.Option(envvar="PERDURE_SERVER", help="URL of the server, or of a store.")]
 ApiKey = Annotated[str | None, typer.Option(envvar="PERDURE_API_KEY")]
-Namespace = Annotated[str, typer.Option(help="For servers without API keys.")]
+Namespace = Annotated[str | None, typer.Option(help="For servers without API keys.")]
 Json = Annotated[bool, typer.Option("--json", help="For programs.")]
 Id = Annotated[str, typer.Argument(help="Id of the task.")]
 
@@ -41,7 +41,7 @@ def enqueue(
     priority: Annotated[int, typer.Option(min=1, max=5, help="1 first, 5 last.")] = 3,
     server: Server = LOCAL,
     api_key: ApiKey = None,
-    namespace: Namespace = "default",
+    namespace: Namespace = None,
     json: Json = False,
 ) -> None:
     """Enqueue a task and print its id.
@@ -64,7 +64,7 @@ def enqueue(
 
 @cli.command()
 def get(
-    id: Id, server: Server = LOCAL, api_key: ApiKey = None, namespace: Namespace = "default", json: Json = False
+    id: Id, server: Server = LOCAL, api_key: ApiKey = None, namespace: Namespace = None, json: Json = False
 ) -> None:
     """Show a task with its attempts, result or failure.
 
@@ -84,7 +84,7 @@ def list_tasks(
     cursor: Annotated[str | None, typer.Option(help="The `next` of the page before.")] = None,
     server: Server = LOCAL,
     api_key: ApiKey = None,
-    namespace: Namespace = "default",
+    namespace: Namespace = None,
     json: Json = False,
 ) -> None:
     """List tasks, newest first.
@@ -122,7 +122,7 @@ def cancel(
     reason: Annotated[str, typer.Option()] = "",
     server: Server = LOCAL,
     api_key: ApiKey = None,
-    namespace: Namespace = "default",
+    namespace: Namespace = None,
     json: Json = False,
 ) -> None:
     """Cancel a task: at once while it waits, cooperatively while it runs.
@@ -135,7 +135,7 @@ def cancel(
 
 @cli.command()
 def retry(
-    id: Id, server: Server = LOCAL, api_key: ApiKey = None, namespace: Namespace = "default", json: Json = False
+    id: Id, server: Server = LOCAL, api_key: ApiKey = None, namespace: Namespace = None, json: Json = False
 ) -> None:
     """Run a task again: a waiting one now, a closed one as a new task. Prints the id of the task that runs.
 
@@ -151,7 +151,7 @@ def wait(
     timeout: Annotated[str | None, typer.Option(help='Such as "60s"; without it as long as it takes.')] = None,
     server: Server = LOCAL,
     api_key: ApiKey = None,
-    namespace: Namespace = "default",
+    namespace: Namespace = None,
 ) -> None:
     """Wait for a task and print its result as JSON; the exit status tells how it closed.
 
@@ -160,7 +160,7 @@ def wait(
     _show_json(_call(server, api_key, namespace, lambda app: app.job(id).result(timeout)))
 
 
-def _call(server: str, api_key: str | None, namespace: str, ask: Callable[[AsyncPerdure], Awaitable[T]]) -> T:
+def _call(server: str, api_key: str | None, namespace: str | None, ask: Callable[[AsyncPerdure], Awaitable[T]]) -> T:
     async def run() -> T:
         async with AsyncPerdure(server, api_key=api_key, namespace=namespace) as app:
             return await ask(app)

@@ -48,7 +48,7 @@ def work(
         raise typer.BadParameter("a store in memory cannot be shared with another process")
     app = AsyncPerdure(
         url,
-        namespace=namespace or (found.namespace if found is not None else "default"),
+        namespace=namespace or (found.namespace if found is not None else None),
         api_key=api_key or (found.api_key if found is not None else None),
     )
     if supervised:

@@ -61,6 +61,7 @@ class WebSocketTransport:
         self._keeper: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None]
         self._connected = False
+        self._told = False  #: that there is no connection, since there was one
         self._failures = 0  #: in a row
         self._requests: dict[int, _Request] = {}
         self._outbox: list[tuple[_Request | None, bytes]] = []
@@ -143,7 +144,8 @@ class WebSocketTransport:
             if (refusal := refused(error.status, f"the server refused the connection: {error.message}")).status < 500:
                 raise refusal from None
         except (aiohttp.ClientError, OSError, TimeoutError, ConnectionBroken) as error:
-            log.debug("connection to %s: %s", self._url, error)
+            log.log(logging.DEBUG if self._told else logging.WARNING, "no connection to %s: %s", self._url, error)
+            self._told = True
         except PerdureError as error:
             if not error.retryable:
                 raise
@@ -151,6 +153,7 @@ class WebSocketTransport:
     async def _serve(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         """Until the connection ends, by an error always. Then every open request ends."""
         self._connected = True
+        self._told = False
         parts = [asyncio.create_task(part) for part in (self._read(socket), self._write(socket), self._greet())]
         try:
             done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_EXCEPTION)

@@ -4,6 +4,7 @@ again."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import Protocol
 
@@ -55,9 +56,7 @@ class Loop:
                 faults += 1
                 pause = min(0.05 * 2**faults, 2.0)
                 log.warning("%s: the database is away, next try in %.1f s: %s", self._service.name, pause, fault)
-            try:
-                await asyncio.wait_for(self._nudged.wait(), pause)
-            except TimeoutError:
-                continue
-            finally:
-                self._nudged.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):  # wait_for can swallow a cancel that meets a nudge
+                    await self._nudged.wait()
+            self._nudged.clear()

@@ -191,9 +191,14 @@ class AsyncClient:
             pause = min(pause * 2, longest)
 
     async def _send_gathered(self, waiting: list[_Waiting]) -> None:
+        """One request for many callers; each hears of its own task only."""
         try:
             answers = await self._send([new for new, _ in waiting])
         except Exception as error:  # noqa: BLE001 - whatever went wrong, every caller must hear of it
+            if len(waiting) > 1 and not isinstance(error, (Unavailable, ResourceExhausted)):
+                for one in waiting:  # one of them is at fault: a value of a wrong type, say
+                    await self._send_gathered([one])
+                return
             for _, answer in waiting:
                 if not answer.done():
                     answer.set_exception(error)

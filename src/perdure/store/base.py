@@ -101,12 +101,8 @@ class Batch(Protocol):
         ...
 
     async def trace(self, task_ids: Sequence[bytes]) -> dict[bytes, Task]:
-        """What tasks are that `lock` or `beat` did not grant, open or closed, without locking them and without payload
-        and result; one statement, so one snapshot."""
-        ...
-
-    async def read_closed(self, task_ids: Sequence[bytes]) -> dict[bytes, Task]:
-        """Closed tasks, whole."""
+        """What tasks are that `lock` or `beat` did not grant, open or closed, without locking them and without payload,
+        headers and result; one statement, so one snapshot."""
         ...
 
     async def claim(self, demands: Sequence[Demand]) -> dict[str, list[Task]]:
@@ -115,8 +111,8 @@ class Batch(Protocol):
         ...
 
     async def due(self, limit: int) -> list[Task]:
-        """Lock tasks whose `wake_at` is not after the clock, oldest first, without payload; skips those held
-        elsewhere."""
+        """Lock tasks whose `wake_at` is not after the clock, oldest first, without payload and headers; skips those
+        held elsewhere."""
         ...
 
     async def leased_by(self, incarnation: int, limit: int, *, poll: int | None = None) -> list[Task]:
@@ -230,7 +226,7 @@ class Store(Protocol):
         ...
 
     async def find(self, filter: Filter) -> list[Task]:
-        """Open and closed tasks that pass, newest id first, without payload and result."""
+        """Open and closed tasks that pass, newest id first, without payload, headers and result."""
         ...
 
     async def sessions(self, namespace: str) -> list[WorkerSession]:

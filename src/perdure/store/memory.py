@@ -268,11 +268,6 @@ class MemoryBatch:
             if task is not None
         }
 
-    async def read_closed(self, task_ids: Sequence[bytes]) -> dict[bytes, Task]:
-        await self._begin()
-        found = {task_id: self._closed(task_id) for task_id in task_ids}
-        return {task_id: copy(task) for task_id, task in found.items() if task is not None}
-
     async def claim(self, demands: Sequence[Demand]) -> dict[str, list[Task]]:
         await self._begin()
         snapshots = [(demand, self._ready(demand)) for demand in demands]

@@ -141,9 +141,6 @@ class PostgresBatch:
     async def trace(self, task_ids: Sequence[bytes]) -> dict[bytes, Task]:
         return {row[0]: rows.task(row) for row in await self._fetch("trace", task_ids)}
 
-    async def read_closed(self, task_ids: Sequence[bytes]) -> dict[bytes, Task]:
-        return {row[0]: rows.task(row) for row in await self._fetch("read_closed", task_ids)}
-
     async def claim(self, demands: Sequence[Demand]) -> dict[str, list[Task]]:
         claimed: dict[str, list[Task]] = {demand.lane: [] for demand in demands}
         if demands:

@@ -48,8 +48,7 @@ class SqliteStore:
     """See base.Store. `path` is a file on a local disk, or ":memory:".
 
     `clock` gives microseconds since the epoch; None takes the wall clock, made so that it never goes back, not even
-    over restarts. `threaded` lets whole batches run on another thread than reads do. `switch` is awaited before every
-    statement.
+    over restarts. `switch` is awaited before every statement.
     """
 
     batches_in_flight = 1
@@ -60,13 +59,11 @@ class SqliteStore:
         path: str | Path,
         *,
         clock: Clock | None = None,
-        threaded: bool = False,
         switch: Switch | None = None,
     ) -> None:
         self._path = str(path)
         self._clock: Clock = clock or SlewedClock()
         self._own_clock = clock is None
-        self._threaded = threaded
         self._switch = switch
         self._turn = asyncio.Lock()
         self._writer: Connection | None = None
@@ -100,7 +97,7 @@ class SqliteStore:
         if self._writer is None:
             check_file(self._path)
             self._pid = os.getpid()
-            writer = Connection(self._path, threaded=self._threaded)
+            writer = Connection(self._path)
             await writer.patiently("pragma journal_mode = wal")
             self._writer = writer
         return self._writer
@@ -281,9 +278,6 @@ class SqliteBatch:
 
     async def trace(self, task_ids: Sequence[bytes]) -> dict[bytes, Task]:
         return {row[0]: rows.task(row) for row in await self._rows_by_id(SQL["trace"], task_ids)}
-
-    async def read_closed(self, task_ids: Sequence[bytes]) -> dict[bytes, Task]:
-        return {row[0]: rows.task(row) for row in await self._rows_by_id(SQL["read_closed"], task_ids)}
 
     async def claim(self, demands: Sequence[Demand]) -> dict[str, list[Task]]:
         claimed = {}

@@ -40,14 +40,13 @@ class Busy(StoreFault):
 class Connection:
     """One connection without implicit transactions, whose errors are those of base.py."""
 
-    def __init__(self, path: str, *, threaded: bool = False, query_only: bool = False) -> None:
+    def __init__(self, path: str, *, query_only: bool = False) -> None:
         try:
             self._raw = sqlite3.connect(
                 path,
                 timeout=_BUSY_SECONDS,
                 isolation_level=None,
                 cached_statements=512,
-                check_same_thread=not threaded,
             )
         except sqlite3.Error as error:
             raise _fault(error) from error

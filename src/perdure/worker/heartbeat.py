@@ -34,6 +34,7 @@ UNREPORTED_SECONDS = 3.0
 """From the end of a handler to the first heartbeat for its lease, when the report does not get through."""
 _RETRY_SECONDS = 1.0
 _REQUEST_SECONDS = 5.0
+_REQUEST_BYTES = 4 * 1024 * 1024
 _JOIN_SECONDS = 1.0
 _FOREVER = 3600.0
 
@@ -131,7 +132,8 @@ class Heartbeats:
         if self._due > now:
             return [], self._due - now
         soon = now + self._interval / 2
-        return [run for run in runs if run.beat_at <= (soon if run.acknowledged else now)], 0.0
+        due = [run for run in runs if run.beat_at <= (soon if run.acknowledged else now)]
+        return _within_a_request(due), 0.0
 
     async def _beat(self, runs: list[Run]) -> None:
         news = [(run.ctx.pending_progress, run.ctx.pending_checkpoint) for run in runs]
@@ -175,3 +177,16 @@ class Heartbeats:
             error or type(error).__name__,
         )
         self._healthy = False
+
+
+def _within_a_request(runs: list[Run]) -> list[Run]:
+    """As many as their checkpoints allow, those that are late first; the others stay due."""
+    room = _REQUEST_BYTES
+    fitting: list[Run] = []
+    for run in sorted(runs, key=lambda run: run.beat_at):
+        checkpoint = run.ctx.pending_checkpoint
+        room -= 100 + (len(checkpoint[0].data) if checkpoint and checkpoint is not run.sent_checkpoint else 0)
+        if room < 0 and fitting:
+            break
+        fitting.append(run)
+    return fitting

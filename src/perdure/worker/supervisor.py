@@ -25,6 +25,7 @@ log = logging.getLogger("perdure.supervisor")
 
 YOUNG_SECONDS = 10.0
 """A process that dies before this age makes the next start wait."""
+SHORTEST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 
 
@@ -45,7 +46,8 @@ class Supervisor:
         self._hopeless = hopeless
         self._living: dict[int, asyncio.subprocess.Process] = {}
         self._reports: set[asyncio.Task[None]] = set()
-        self._stopping = asyncio.Event()
+        self._stopping = False
+        self._hurry = asyncio.Event()
         self._status = 0
 
     async def run(self) -> int:
@@ -62,7 +64,7 @@ class Supervisor:
 
     def stop(self) -> None:
         """Drain all; `run` returns when they are gone."""
-        self._stopping.set()
+        self._stopping = True
         self.restart()
 
     def kill(self) -> None:
@@ -71,26 +73,28 @@ class Supervisor:
             process.kill()
 
     def restart(self) -> None:
-        """Drain the processes that run now; others take their place."""
+        """Drain the processes that run now; others take their place, without a pause."""
+        self._hurry.set()
         for process in self._living.values():
             process.send_signal(signal.SIGTERM)
 
     async def _keep(self, pipe: int) -> None:
         """One process after the other."""
         pause = 0.0
-        while not self._stopping.is_set():
+        while not self._stopping:
             born = time.monotonic()
             status = await self._one(pipe)
             if status in self._hopeless:
                 self._status = status
                 self.stop()
             young = status != 0 and time.monotonic() - born < YOUNG_SECONDS
-            pause = min(max(pause * 2, 0.5), LONGEST_PAUSE) if young else 0.0
-            if pause and not self._stopping.is_set():
+            pause = min(max(pause * 2, SHORTEST_PAUSE), LONGEST_PAUSE) if young else 0.0
+            if pause and not self._stopping:
                 log.warning("the next worker starts in %.1f s", pause)
+                self._hurry.clear()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):
-                        await self._stopping.wait()
+                        await self._hurry.wait()
 
     async def _one(self, pipe: int) -> int:
         """A process from start to end; its exit status, negative for a signal."""
@@ -102,12 +106,12 @@ class Supervisor:
             start_new_session=True,
         )
         self._living[process.pid] = process
-        if self._stopping.is_set():
+        if self._stopping:
             process.send_signal(signal.SIGTERM)
         status = await process.wait()
         del self._living[process.pid]
         if status != 0:
-            if not self._stopping.is_set():
+            if not self._stopping:
                 log.error("worker process %d died with status %d", process.pid, status)
             report = asyncio.create_task(self._report(incarnation))
             self._reports.add(report)

@@ -9,6 +9,7 @@ it at exit.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -55,8 +56,9 @@ class Threads:
             self._done.append((run, completion))
             wake = not self._woken
             self._woken = True
-        if wake and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._collect)
+        if wake:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the worker left without this handler
+                self._loop.call_soon_threadsafe(self._collect)
 
     def _collect(self) -> None:
         with self._lock:

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, TypedDict, Unpack
 
 from perdure.client.base import Service
-from perdure.core.errors import Conflict, PerdureError
+from perdure.core.errors import Conflict, InvalidArgument, PerdureError
 from perdure.core.messages import CloseSession, Completion, Delivery, OpenSession, Poll
 from perdure.sdk.task import REGISTRY, Task
 from perdure.worker.execute import Run, released, run_async, unknown_handler
@@ -80,6 +80,9 @@ class Worker:
     ) -> None:
         if unknown := options.keys() - WorkerOptions.__annotations__.keys():
             raise TypeError(f"a worker has no option {', '.join(sorted(unknown))}")
+        slots = options.get("slots", 100)
+        if slots < 1:
+            raise InvalidArgument(f"slots is {slots}", field="slots", limit="1 and more", kind="int")
         tasks = options.get("tasks")
         incarnation = options.get("incarnation")
         self._service = service
@@ -87,7 +90,7 @@ class Worker:
         self._greeted = greeted
         self._tasks = REGISTRY if tasks is None else {task.name: task for task in tasks}
         self._queues = list(options.get("queues", ("default",)))
-        self._slots = self._free = options.get("slots", 100)
+        self._slots = self._free = slots
         self._batch = min(POLL_BATCH, self._slots)
         self._identity = options.get("identity") or f"{socket.gethostname()}:{os.getpid()}"
         self._drain_seconds = options.get("drain_seconds", DRAIN_SECONDS)

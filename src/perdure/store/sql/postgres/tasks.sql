@@ -34,10 +34,6 @@ select * from open_whole where id = any($1::uuid[])
 union all
 select * from closed_whole where id = any($1::uuid[]);
 
--- name: read_closed
--- Closed tasks by id, whole.
-select * from closed_whole where id = any($1::uuid[]);
-
 -- name: find
 -- Open and closed tasks that pass a filter, newest id first, without payload, headers and result.
 (
@@ -101,7 +97,7 @@ left join locked on true;
 -- name: leased_by
 -- Tasks that a worker process holds, whole.
 with locked as materialized (
-    select * from open_whole where session = $1 and state = 2 limit $2 for update skip locked
+    select * from open_whole where session = $1 and state = 2 order by id limit $2 for update skip locked
 )
 select locked.*, clock.now, clock.xid
 from (select count(*), now_us() as now, pg_current_xact_id()::text::bigint as xid from locked) as clock
@@ -113,6 +109,7 @@ with locked as materialized (
     select *
     from open_whole
     where session = $1 and poll = $3 and state = 2 and not received
+    order by id
     limit $2
     for update skip locked
 )

@@ -16,7 +16,7 @@ where id in (values :rows(1));
 -- Tasks by id, open or closed, without payload and result.
 with wanted (id) as (values :rows(1))
 select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, rowid,
-    null, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
+    null, null, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
     priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
     lease_length, lease_until, cancel_deadline, wake_at,
     attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
@@ -26,7 +26,7 @@ from tasks
 where id in (select wanted.id from wanted)
 union all
 select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, 0,
-    null, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
+    null, null, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
     priority, fairness_key, null, run_at, null, expires_at, null, deadline, null,
     lease_length, null, null, null,
     attempt, lost_deliveries, lease_number, 0, 0, null, worker, null,
@@ -58,22 +58,10 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
 from closed_tasks
 where id in (select wanted.id from wanted);
 
--- name: read_closed
--- Closed tasks by id, whole.
-select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, 0,
-    payload, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
-    priority, fairness_key, null, run_at, null, expires_at, null, deadline, null,
-    lease_length, null, null, null,
-    attempt, lost_deliveries, lease_number, 0, 0, null, worker, null,
-    started_at, attempt_started_at, null, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, result, closed_at
-from closed_tasks
-where id in (values :rows(1));
-
 -- name: find
 -- Open and closed tasks that pass a filter, newest id first, without payload and result.
 select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, rowid,
-    null, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
+    null, null, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
     priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
     lease_length, lease_until, cancel_deadline, wake_at,
     attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
@@ -87,7 +75,7 @@ where id < :before and namespace = :namespace
     and (:since is null or created_at >= :since)
 union all
 select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, 0,
-    null, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
+    null, null, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
     priority, fairness_key, null, run_at, null, expires_at, null, deadline, null,
     lease_length, null, null, null,
     attempt, lost_deliveries, lease_number, 0, 0, null, worker, null,
@@ -119,7 +107,7 @@ limit ?;
 -- name: due
 -- Tasks whose alarm has gone off, oldest first, without payload.
 select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, rowid,
-    null, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
+    null, null, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
     priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
     lease_length, lease_until, cancel_deadline, wake_at,
     attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,

@@ -132,7 +132,8 @@ class AsyncPerdure(AsyncClient):
     """A client, and if the URL names a store a server in this process. It connects at the first call.
 
     Use one on one event loop, and close it: `async with AsyncPerdure(url) as app`. `namespace` separates tenants
-    ("default" when None); where a server wants an `api_key`, the key decides it. `coalesce=False` sends each enqueue by itself.
+    ("default" when None); where a server wants an `api_key`, the key decides it. `coalesce=False` sends each enqueue
+    by itself.
     """
 
     def __init__(

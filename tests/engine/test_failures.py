@@ -91,7 +91,7 @@ async def test_a_commit_of_unknown_outcome_is_looked_up(drive: Drive, faulty: Fa
 async def test_a_claim_of_unknown_outcome_leases_once(drive: Drive, faulty: FaultyStore, outcome: str) -> None:
     await drive.enqueue()
     faulty.commits = [outcome]
-    (task,) = await drive.poll(5)
+    (task,) = await drive.poll(5, wait=10)
     stored = await drive.read(task.id)
     assert stored.lease == task.lease
     assert stored.lease_number == 1
@@ -137,3 +137,35 @@ async def test_full_queues_refuse_new_work_but_never_a_heartbeat(drive: Drive, f
     assert refused.value.retry_after == 1.0
     assert await drive.beat(task) is False
     await asyncio.gather(*(t for t in asyncio.all_tasks() if t.get_coro().__name__ == "apply"), return_exceptions=True)  # type: ignore[union-attr]
+
+
+async def test_polls_time_out_while_the_database_is_away(drive: Drive, faulty: FaultyStore) -> None:
+    """A parked request is answered in time (JOB-14), and served once the database is back."""
+
+    def away(verb: str, args: tuple[Any, ...]) -> None:
+        raise StoreFault("away")
+
+    faulty.before = away
+    async with asyncio.timeout(5):
+        assert await drive.poll(1, wait=0.1) == []
+    waiting = asyncio.create_task(drive.poll(1, wait=20))
+    enqueued = asyncio.create_task(drive.enqueue())
+    await asyncio.sleep(0.05)
+    faulty.before = lambda verb, args: None
+    async with asyncio.timeout(10):
+        assert [t.id for t in await waiting] == [await enqueued]
+
+
+async def test_bulk_work_is_not_starved_by_full_batches(drive: Drive) -> None:
+    """B145: retention goes on under load."""
+    busy = True
+
+    async def load() -> None:
+        while busy:
+            await drive.engine.apply([enqueue()])
+
+    loads = [asyncio.create_task(load()) for _ in range(3)]
+    async with asyncio.timeout(10):
+        assert await drive.one(c.Trim(closed_before=1, limit=10)) == c.Did(0)
+    busy = False
+    await asyncio.gather(*loads)

@@ -8,6 +8,7 @@ from typing import Any
 
 from perdure.core import messages as m
 from perdure.core.describe import attempts_begun, waiting_for
+from perdure.core.durations import MAX_SECONDS
 from perdure.core.ids import lease_token, text
 from perdure.core.model import (
     LEASE_SECONDS,
@@ -110,7 +111,7 @@ def delivery(task: Task) -> m.Delivery:
     if task.timeouts is not None:
         limits = unpack(task.timeouts, Timeouts)
         sent.start_to_close = limits.start_to_close
-        sent.lease_seconds = min(task.lease_length / SECOND, limits.heartbeat or LEASE_SECONDS)
+        sent.lease_seconds = min(task.lease_length / SECOND, limits.heartbeat or MAX_SECONDS)
     if task.retry_policy is not None:
         sent.retry = unpack(task.retry_policy, RetryPolicy)
     return sent

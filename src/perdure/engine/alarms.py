@@ -56,8 +56,8 @@ class Alarms:
             self._pulse_at = monotonic if pulse_due else self._pulse_at
             outcomes = await self._apply(chores)
             counts = [outcome.count for outcome in outcomes if isinstance(outcome, c.Did)]
-            self._ending = isinstance(chores[-1], c.Reap) and counts[-1] > 0
-            if max(counts) >= LIMIT:
+            self._ending = isinstance(chores[-1], c.Reap) and any(counts[-1:])
+            if max(counts, default=0) >= LIMIT:
                 return 0.0
             self._next = await self._store.next_alarm()
         if self._next is None:

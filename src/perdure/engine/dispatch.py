@@ -8,6 +8,7 @@ due for a repeat: 50 ms after an under-full look, backing off to one second, so 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
@@ -73,6 +74,8 @@ class Dispatch:
         self._wake = wake
         self._lanes: dict[str, _Lane] = {}
         self._hot: set[str] = set()
+        self._busy: Counter[str] = Counter()  # lane -> polls that a batch has
+        self._missed: set[str] = set()  # busy lanes where something became ready meanwhile
         self._newest: dict[int, int] = {}  # incarnation -> highest poll number seen
 
     def __bool__(self) -> bool:
@@ -107,8 +110,10 @@ class Dispatch:
         """Something may be ready in these lanes."""
         for name in lanes:
             lane = self._lanes.get(name)
-            if lane is not None and lane.polls and name not in self._hot:
+            if lane is not None and lane.polls:
                 self._hot.add(name)
+            if self._busy[name]:
+                self._missed.add(name)
         if self._hot:
             self._wake()
 
@@ -128,21 +133,34 @@ class Dispatch:
         polls = [parked for parked in taken if parked.open]
         for parked in polls:
             parked.busy = True
+            self._busy.update(parked.request.lanes)
         return polls
 
     def park_again(self, polls: Sequence[Parked], under_full: set[str]) -> None:
-        """Polls that got nothing; their lanes are looked at again by and by."""
+        """Polls that got nothing; their lanes are looked at again by and by, or at once if something became ready there
+        while the batch had the polls."""
+        self.release(polls)
         for parked in polls:
-            parked.busy = False
             if parked.expired:
                 self._give_up(parked)
             elif parked.open:
                 self._park(parked)
+        missed = {name for parked in polls for name in parked.request.lanes} & self._missed
+        self._missed -= missed
+        self.heat(missed)
         for name in under_full:
             lane = self._lanes.get(name)
             if lane is not None and lane.timer is None:
                 lane.timer = asyncio.get_running_loop().call_later(lane.delay, self._repeat, name)
                 lane.delay = min(lane.delay * 2, LAST_REPEAT)
+
+    def release(self, polls: Iterable[Parked]) -> None:
+        """A batch is done with these polls."""
+        for parked in polls:
+            parked.busy = False
+            self._busy.subtract(parked.request.lanes)
+        self._busy = +self._busy
+        self._missed &= self._lanes.keys() | self._busy.keys()
 
     def served(self, lanes: Iterable[str]) -> None:
         """Tasks were found in these lanes: repeats start over at their shortest interval."""
@@ -164,6 +182,7 @@ class Dispatch:
             self.heat((name,))
         else:
             del self._lanes[name]
+            self._hot.discard(name)
 
     def _give_up(self, parked: Parked) -> None:
         if parked.busy:

@@ -143,9 +143,11 @@ class Engine:
                 tries += 1
                 pause = min(0.05 * 2**tries, _LONGEST_PAUSE) * (0.5 + random.random() / 2)
                 log.warning("a batch of %d waits %.2f s for the database: %s", len(items), pause, fault)
-                for parked in polls:
-                    parked.tasks.clear()
+                self._unserve(polls)
+                polls = []
                 await asyncio.sleep(pause)
+                if not items:
+                    return None
             except Exception as bug:  # a bug must cost its command, not the server
                 log.exception("a batch of %d commands failed", len(items))
                 return await self._bisect(items, polls, Internal(f"{type(bug).__name__}: {bug}"))
@@ -188,9 +190,7 @@ class Engine:
 
     async def _bisect(self, items: list[Item], polls: list[Parked], error: InvalidArgument | Internal) -> None:
         """Some command of these is at fault: halve them until it is alone."""
-        for parked in polls:
-            parked.tasks.clear()
-        self.dispatch.park_again(polls, set())
+        self._unserve(polls)
         if len(items) <= 1:
             for item in items:
                 item.answer(error)
@@ -201,7 +201,7 @@ class Engine:
 
     def _refuse(self, items: list[Item], polls: list[Parked], *, unknown: bool) -> None:
         """The engine stops while the database is away."""
-        self.dispatch.park_again(polls, set())
+        self._unserve(polls)
         self.dispatch.close()
         error = OutcomeUnknown if unknown else Unavailable
         for item in items:
@@ -215,6 +215,7 @@ class Engine:
             item.deferrals += 1
         self._gatherer.put_back(batch.deferred)
         hungry: list[Parked] = []
+        self.dispatch.release(parked for parked in batch.polls if parked.tasks)
         for parked in batch.polls:
             parked.repeated = False
             if not parked.tasks:
@@ -232,6 +233,13 @@ class Engine:
         self._alarms.note(batch.ledger.next_alarm())
         if any(isinstance(item.command, c.CloseSession) for item in batch.items):
             self._alarms.end_sessions()
+
+    def _unserve(self, polls: list[Parked]) -> None:
+        """The batch was not committed: its polls wait on, and are looked at again."""
+        for parked in polls:
+            parked.tasks.clear()
+        self.dispatch.park_again(polls, set())
+        self.dispatch.heat({lane for parked in polls for lane in parked.request.lanes})
 
     def _take_back(self, tasks: Iterable[Task]) -> None:
         """The worker went away while these were leased to it: back to the queue, not after the lease's time."""

@@ -16,6 +16,7 @@ from perdure.core.errors import Unavailable
 MAX_ROWS = 400  #: commands of a batch
 MAX_BYTES = 4 * 1024 * 1024  #: payload bytes of a batch
 MAX_WAITING = 20_000  #: commands that wait in one class before callers are told to come back
+MAX_PASSED_OVER = 20  #: batches that bulk work waits for while others fill them
 MAX_DEFERRALS = 20  #: then a command runs alone and waits for its row's lock
 
 _FIRST, _CANCEL, _CHORE, _ENQUEUE, _BULK = range(5)
@@ -71,6 +72,7 @@ class Gatherer:
 
     def __init__(self) -> None:
         self._queues: tuple[deque[Item], ...] = tuple(deque() for _ in range(5))
+        self._passed_over = 0  #: batches that bulk work has waited for
 
     def __bool__(self) -> bool:
         return any(self._queues)
@@ -100,8 +102,10 @@ class Gatherer:
                 taken.extend(queue)
                 queue.clear()
             elif kind == _BULK:
-                if queue and not taken:
+                self._passed_over += 1
+                if queue and (not taken or self._passed_over > MAX_PASSED_OVER):
                     taken.append(queue.popleft())
+                    self._passed_over = 0
             else:
                 while queue and room and size < MAX_BYTES:
                     item = queue.popleft()

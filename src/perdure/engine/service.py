@@ -56,6 +56,9 @@ class Loop:
                 faults += 1
                 pause = min(0.05 * 2**faults, 2.0)
                 log.warning("%s: the database is away, next try in %.1f s: %s", self._service.name, pause, fault)
+            except Exception:  # a bug in one run must not end what has to happen again and again
+                log.exception("%s failed; it goes on in a second", self._service.name)
+                pause = 1.0
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):  # wait_for can swallow a cancel that meets a nudge
                     await self._nudged.wait()

@@ -139,14 +139,13 @@ class Dispatch:
     def park_again(self, polls: Sequence[Parked], under_full: set[str]) -> None:
         """Polls that got nothing; their lanes are looked at again by and by, or at once if something became ready there
         while the batch had the polls."""
+        missed = {name for parked in polls for name in parked.request.lanes} & self._missed
         self.release(polls)
         for parked in polls:
             if parked.expired:
                 self._give_up(parked)
             elif parked.open:
                 self._park(parked)
-        missed = {name for parked in polls for name in parked.request.lanes} & self._missed
-        self._missed -= missed
         self.heat(missed)
         for name in under_full:
             lane = self._lanes.get(name)
@@ -160,7 +159,7 @@ class Dispatch:
             parked.busy = False
             self._busy.subtract(parked.request.lanes)
         self._busy = +self._busy
-        self._missed &= self._lanes.keys() | self._busy.keys()
+        self._missed &= self._busy.keys()
 
     def served(self, lanes: Iterable[str]) -> None:
         """Tasks were found in these lanes: repeats start over at their shortest interval."""

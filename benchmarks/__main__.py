@@ -97,6 +97,14 @@ class Bench:
         return numbers
 
 
+def _version(server: Postgres) -> str:
+    database = server.database()
+    try:
+        return database.version()
+    finally:
+        database.close()
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measures Perdure, beside peers.")
     parser.add_argument("workloads", nargs="*", choices=[[], *WORKLOADS], help="all by default")
@@ -110,6 +118,7 @@ def main(arguments: list[str]) -> int:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perdure-bench-")))
         server = stack.enter_context(postgres(peers))
+        version = _version(server)
         processes = stack.enter_context(Processes(folder))
         bench = Bench(processes, server, peers, sizes)
         for _ in range(1 if options.quick else options.pairs):
@@ -119,7 +128,8 @@ def main(arguments: list[str]) -> int:
                 print(name, json.dumps({key: round(value, 3) for key, value in numbers.items()}), flush=True)
     print(f"\n{report.comparison_table(runs)}")
     if not options.quick and not options.workloads:
-        RESULTS.write_text(report.page(runs, sizes, peers.versions if peers else ()), encoding="utf-8")
+        versions = {version, *(peers.versions if peers else ())}
+        RESULTS.write_text(report.page(runs, sizes, versions), encoding="utf-8")
     lost = sum(numbers.get("lost", 0) for pairs in runs.values() for numbers in pairs)
     return 1 if lost else 0
 

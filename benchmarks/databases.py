@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import asyncpg
 
@@ -76,19 +76,24 @@ class PostgresDatabase:
             asyncpg.connect(url, server_settings={"search_path": "perdure"})
         )
 
+    def version(self) -> str:
+        """Of the server."""
+        return f"PostgreSQL {self._value('show server_version')}"
+
     def open_tasks(self) -> int:
-        return self._count(_OPEN)
+        count: int = self._value(_OPEN)
+        return count
 
     def succeeded(self) -> int:
-        return self._count(_SUCCEEDED)
+        count: int = self._value(_SUCCEEDED)
+        return count
 
     def close(self) -> None:
         self._loop.run_until_complete(self._connection.close())
         self._loop.close()
 
-    def _count(self, sql: str) -> int:
-        count: int = self._loop.run_until_complete(self._connection.fetchval(sql))
-        return count
+    def _value(self, sql: str) -> Any:
+        return self._loop.run_until_complete(self._connection.fetchval(sql))
 
 
 class Postgres(Protocol):

@@ -29,6 +29,7 @@ common.wait_for = lambda reached, timeout=300, poll=0, wait=common.wait_for: wai
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
+_SIZES = ("jobs", "batch", "n")
 _FRESH = "import common, json, sys; print(json.dumps(common.pg_fresh_db(sys.argv[1])))"
 
 
@@ -88,7 +89,7 @@ class Peers:
     def _run(self, peer: str, *arguments: str) -> dict[str, float]:
         result = self._python(self._python_of(peer), *arguments)
         self.versions.update(str(result["ver"]).split(", "))
-        return {name: value for name, value in result.items() if type(value) in (int, float)}
+        return {name: value for name, value in result.items() if type(value) in (int, float) and name not in _SIZES}
 
     def _python(self, *command: str) -> Any:
         """What a script says in its last line. A script that is asked to end stops what it started."""

@@ -1,7 +1,8 @@
-"""Where the time goes: the jobs or the enqueues workload with py-spy attached to server, worker and client.
+"""Where the time goes: a workload with py-spy attached to server, worker and client.
 
     python -m benchmarks.profile                          jobs, SQLite
     python -m benchmarks.profile enqueues --store postgresql
+    python -m benchmarks.profile latency
 
 Prints, for each process and phase, the functions in which it was most of the time by themselves, and with all that they
 called, as microseconds an item. Waits for the disk count as time; the CPU time beside the total tells how much they
@@ -24,12 +25,12 @@ from benchmarks import workloads
 from benchmarks.databases import Database, SqliteFile, postgres
 from benchmarks.deployment import Deployment, deployed
 from benchmarks.peers import Peers
-from benchmarks.processes import Processes, cpu_seconds, descendants, wait_until
+from benchmarks.processes import Processes, descendants, own_cpu_seconds, wait_until
 from benchmarks.workloads import Sizes
 
 PY_SPY = str(Path(sys.executable).with_name("py-spy"))
 HERTZ = 400
-SIZES = Sizes(jobs=20_000, enqueues=20_000)
+SIZES = Sizes(jobs=20_000, enqueues=20_000, samples=1_000)
 
 
 class Recording:
@@ -72,11 +73,11 @@ def recorded(processes: Processes, pid: int, title: str, items: int, found: list
     command = (PY_SPY, "record", "--pid", str(pid), "--rate", str(HERTZ), "--format", "raw", "--function")
     spy = processes.start("py-spy", *command, "--duration", "unlimited", "--output", str(out))
     wait_until(lambda: spy.poll() is not None or "Sampling" in processes.log("py-spy"), timeout=20)
-    begun = cpu_seconds(pid)
+    begun = own_cpu_seconds(pid)
     try:
         yield
     finally:
-        cpu = cpu_seconds(pid) - begun
+        cpu = own_cpu_seconds(pid) - begun
         spy.send_signal(signal.SIGINT)
         spy.wait(30)
         if out.exists():
@@ -94,7 +95,7 @@ def jobs(deployment: Deployment, found: list[Recording]) -> None:
     wait_until(lambda: deployment.executed() > 0, every=0.002)
     done = deployment.executed()
     with ExitStack() as stack:
-        for title, pid in (("server", deployment.server.pid), ("worker", descendants(worker.pid)[-1])):
+        for title, pid in (("server", deployment.server.pid), ("worker", worker_process(worker.pid))):
             stack.enter_context(recorded(deployment.processes, pid, f"{title}, drain", count - done, found))
         workloads.drained(deployment, count)
 
@@ -109,7 +110,26 @@ def enqueues(deployment: Deployment, found: list[Recording]) -> None:
         workloads.enqueues(deployment, SIZES)
 
 
-PROFILES: dict[str, Callable[[Deployment, list[Recording]], None]] = {"jobs": jobs, "enqueues": enqueues}
+def latency(deployment: Deployment, found: list[Recording]) -> None:
+    """One job at a time, by the blocking client and then by the asyncio one."""
+    worker = deployment.worker()
+    with ExitStack() as stack:
+        for title, pid in (("server", deployment.server.pid), ("worker", worker_process(worker.pid))):
+            stack.enter_context(recorded(deployment.processes, pid, f"{title}, one by one", 2 * SIZES.samples, found))
+        workloads.round_trips(deployment.url, SIZES.samples)
+
+
+def worker_process(supervisor: int) -> int:
+    """The pid of the process that runs the handlers, once there is one."""
+    wait_until(lambda: len(descendants(supervisor)) > 1)
+    return descendants(supervisor)[-1]
+
+
+PROFILES: dict[str, Callable[[Deployment, list[Recording]], None]] = {
+    "jobs": jobs,
+    "enqueues": enqueues,
+    "latency": latency,
+}
 
 
 def main(arguments: list[str]) -> int:
@@ -118,6 +138,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--store", choices=["sqlite", "postgresql"], default="sqlite")
     parser.add_argument("--most", type=int, default=25, help="functions shown (25)")
     options = parser.parse_args(arguments)
+    if not Path(PY_SPY).exists():
+        parser.error("py-spy is not installed beside this Python: pip install py-spy")
     found: list[Recording] = []
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     with ExitStack() as stack:

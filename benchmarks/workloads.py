@@ -82,8 +82,13 @@ def latency(deployment: Deployment, sizes: Sizes) -> Numbers:
     """One job at a time on an idle system, from the call of enqueue to the result in the client: by the blocking client
     and by the asyncio one."""
     deployment.worker()
-    blocking = _round_trips(deployment.url, sizes.samples)
-    awaited = asyncio.run(_awaited_round_trips(deployment.url, sizes.samples))
+    return round_trips(deployment.url, sizes.samples)
+
+
+def round_trips(url: str, samples: int) -> Numbers:
+    """Latencies where a worker runs already."""
+    blocking = _blocking_round_trips(url, samples)
+    awaited = asyncio.run(_awaited_round_trips(url, samples))
     return _percentiles(blocking, "") | _percentiles(awaited, "asyncio_")
 
 
@@ -164,7 +169,7 @@ async def _rate(call: Callable[[], Awaitable[object]], count: int) -> float:
     return count / (time.perf_counter() - begun)
 
 
-def _round_trips(url: str, samples: int) -> list[float]:
+def _blocking_round_trips(url: str, samples: int) -> list[float]:
     seconds = []
     with Perdure(url) as client:
         for _ in range(_WARM_UP + samples):

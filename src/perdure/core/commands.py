@@ -10,7 +10,7 @@ from perdure.core.model import Lease, Task
 from perdure.core.states import State
 
 
-class Enqueue(msgspec.Struct, kw_only=True):
+class Enqueue(msgspec.Struct, kw_only=True, gc=False):
     """Make a task from `draft`; with a key, only if the key is free."""
 
     draft: Task  #: everything but id, times and place; `ready_at` holds a delay until `delay` has been added
@@ -26,20 +26,20 @@ class Enqueue(msgspec.Struct, kw_only=True):
     place: int | None = None  #: given when a batch first takes it: batches in flight keep the order of arrival
 
 
-class Cancel(msgspec.Struct, kw_only=True):
+class Cancel(msgspec.Struct, kw_only=True, gc=False):
     namespace: str
     task_id: bytes
     reason: str = ""
 
 
-class Retry(msgspec.Struct, kw_only=True):
+class Retry(msgspec.Struct, kw_only=True, gc=False):
     """Cut the back-off of an open task short. A closed one is repeated by an Enqueue (`decide.repeat`)."""
 
     namespace: str
     task_id: bytes
 
 
-class Heartbeat(msgspec.Struct, kw_only=True):
+class Heartbeat(msgspec.Struct, kw_only=True, gc=False):
     """A sign of life; the first one acknowledges receipt. None leaves progress or checkpoint as it is."""
 
     lease: Lease
@@ -47,7 +47,7 @@ class Heartbeat(msgspec.Struct, kw_only=True):
     checkpoint: bytes | None = None
 
 
-class Complete(msgspec.Struct, kw_only=True):
+class Complete(msgspec.Struct, kw_only=True, gc=False):
     """How an attempt ended. `outcome` is one of the OUTCOMES."""
 
     lease: Lease
@@ -65,7 +65,7 @@ class Complete(msgspec.Struct, kw_only=True):
 OUTCOMES = ("succeeded", "failed", "canceled", "released")
 
 
-class OpenSession(msgspec.Struct, kw_only=True):
+class OpenSession(msgspec.Struct, kw_only=True, gc=False):
     namespace: str
     incarnation: int
     epoch: int
@@ -75,26 +75,26 @@ class OpenSession(msgspec.Struct, kw_only=True):
     build: str = ""
 
 
-class CloseSession(msgspec.Struct, kw_only=True):
+class CloseSession(msgspec.Struct, kw_only=True, gc=False):
     """End the leases of an incarnation; with an epoch, only if no newer connection of it is known."""
 
     incarnation: int
     epoch: int | None = None
 
 
-class Ring(msgspec.Struct, kw_only=True):
+class Ring(msgspec.Struct, kw_only=True, gc=False):
     """Take the pulse, then ring at most `limit` due alarms."""
 
     limit: int
 
 
-class Reap(msgspec.Struct, kw_only=True):
+class Reap(msgspec.Struct, kw_only=True, gc=False):
     """End at most `limit` leases of worker processes that are gone."""
 
     limit: int
 
 
-class Trim(msgspec.Struct, kw_only=True):
+class Trim(msgspec.Struct, kw_only=True, gc=False):
     """Delete at most `limit` tasks that closed before `closed_before`, and at most `limit` expired keys."""
 
     closed_before: int
@@ -105,12 +105,12 @@ Chore = Ring | Reap | Trim
 Command = Enqueue | Cancel | Retry | Heartbeat | Complete | OpenSession | CloseSession | Chore
 
 
-class Enqueued(msgspec.Struct, frozen=True):
+class Enqueued(msgspec.Struct, frozen=True, gc=False):
     task_id: bytes
     duplicate: bool
 
 
-class Changed(msgspec.Struct, frozen=True):
+class Changed(msgspec.Struct, frozen=True, gc=False):
     """The task that a command changed, and its state after it."""
 
     task_id: bytes
@@ -118,17 +118,17 @@ class Changed(msgspec.Struct, frozen=True):
     cancel_requested: bool = False
 
 
-class Alive(msgspec.Struct, frozen=True):
+class Alive(msgspec.Struct, frozen=True, gc=False):
     """The answer to a heartbeat: go on, or end it soon."""
 
     cancel: bool
 
 
-class Accepted(msgspec.Struct, frozen=True):
+class Accepted(msgspec.Struct, frozen=True, gc=False):
     """Committed, nothing to say."""
 
 
-class Did(msgspec.Struct, frozen=True):
+class Did(msgspec.Struct, frozen=True, gc=False):
     """How many rows a chore changed: as many as its limit means that there may be more."""
 
     count: int

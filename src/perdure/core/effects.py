@@ -9,31 +9,31 @@ import msgspec
 from perdure.core.model import Attempt, Task
 
 
-class Insert(msgspec.Struct, frozen=True):
+class Insert(msgspec.Struct, frozen=True, gc=False):
     """A new task."""
 
     task: Task
 
 
-class Lease(msgspec.Struct, frozen=True):
+class Lease(msgspec.Struct, frozen=True, gc=False):
     """A claim: only the columns of the lease change."""
 
     task: Task
 
 
-class Change(msgspec.Struct, frozen=True):
+class Change(msgspec.Struct, frozen=True, gc=False):
     """Any other change of an open task."""
 
     task: Task
 
 
-class Close(msgspec.Struct, frozen=True):
+class Close(msgspec.Struct, frozen=True, gc=False):
     """The task is closed and moves out of the table of open tasks."""
 
     task: Task
 
 
-class Record(msgspec.Struct, frozen=True):
+class Record(msgspec.Struct, frozen=True, gc=False):
     """An attempt that did not end its task."""
 
     attempt: Attempt

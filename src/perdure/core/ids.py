@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import random
+import struct
 
 from perdure.core.errors import InvalidArgument
 from perdure.core.model import Lease
 
+_SYSTEM = random.SystemRandom()
 SLOTS = 1 << 14
 _HEX = "0123456789abcdef"
 
@@ -61,10 +63,13 @@ def parse_lease(token: bytes) -> Lease:
 
 
 class Mint:
-    """Makes ids, lease bits and jitter from one source of randomness: the operating system's, or a seeded one."""
+    """Makes ids, lease bits and jitter. With a seeded `source` all are drawn from it; else lease bits, which nobody may
+    guess, come from the operating system in blocks, because a call to it for each costs more than all else here."""
 
     def __init__(self, source: random.Random | None = None) -> None:
-        self._random = source or random.SystemRandom()
+        self._random = source or random.Random()
+        self._seeded = source is not None
+        self._secrets: list[int] = []
         self._ms = 0
         self._counter = 0
 
@@ -85,7 +90,11 @@ class Mint:
 
     def lease_bits(self) -> int:
         """64 random bits, as a signed number."""
-        return self._random.getrandbits(64) - (1 << 63)
+        if self._seeded:
+            return self._random.getrandbits(64) - (1 << 63)
+        if not self._secrets:
+            self._secrets = list(struct.unpack("512q", _SYSTEM.randbytes(4096)))
+        return self._secrets.pop()
 
     def fraction(self) -> float:
         """A number between 0 and 1, for jitter."""

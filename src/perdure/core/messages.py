@@ -16,8 +16,8 @@ from perdure.core.errors import Problem
 from perdure.core.model import Failure, Payload, Payloads, Progress, RetryPolicy
 
 
-class Body(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """Base of all bodies."""
+class Body(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+    """Base of all bodies. They hold values only, never each other in a circle, so the collector need not track them."""
 
 
 # ---------------------------------------------------------------------------------------------------------- tasks

@@ -28,7 +28,7 @@ LOST_DELIVERIES_FREE = 2
 """Leases in a row that may end without receipt before such an end spends an attempt."""
 
 
-class Payload(msgspec.Struct, frozen=True, array_like=True):
+class Payload(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One value: `metadata` names its encoding ({"encoding": "json/plain"} by default), `data` is the value."""
 
     metadata: dict[str, str]
@@ -97,7 +97,7 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str = ""
 
 
-class Lease(msgspec.Struct, frozen=True, array_like=True):
+class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Ownership of one task by one worker, compared whole on every write of that worker (LEASE-01, LEASE-05)."""
 
     task_id: bytes

@@ -25,7 +25,11 @@ def backoff(policy: RetryPolicy, spent: int, mint: Mint) -> int:
 
 
 def _earliest(*times: int | None) -> int | None:
-    return min((time for time in times if time is not None), default=None)
+    first: int | None = None
+    for time in times:
+        if time is not None and (first is None or time < first):
+            first = time
+    return first
 
 
 def _held(time: int | None, hold_until: int) -> int | None:

@@ -105,9 +105,11 @@ class Engine:
             raise Unavailable("the server is stopping", retry_after=1.0)
         return await self.dispatch.poll(request)
 
-    async def watch(self, task_id: bytes, wait: float) -> Task | None:
-        """The task once it has closed, or as it is after `wait` seconds; None when there is none."""
-        return await self.watches.watch(task_id, wait)
+    async def watch(self, task_id: bytes, wait: float, *, whole: bool = True) -> Task | None:
+        """The task once it has closed, or as it is after `wait` seconds; None when there is none. Unless `whole`,
+        payload and headers may be missing, which saves a read. Raises Unavailable while the database cannot be
+        reached."""
+        return await self.watches.watch(task_id, wait, whole=whole)
 
     # ------------------------------------------------------------------------------------------------------ batches
     def _wake(self) -> None:
@@ -227,9 +229,9 @@ class Engine:
                 self._take_back(parked.tasks)
         self.dispatch.park_again(hungry, batch.under_full)
         self.dispatch.heat(batch.heat)
-        closed = [task.id for task in batch.ledger.closed]
-        self.watches.notify(closed)
-        self._hints.tell(batch.heat, closed)
+        closed = batch.ledger.closed
+        self.watches.closed(closed)
+        self._hints.tell(batch.heat, (task.id for task in closed))
         self._alarms.note(batch.ledger.next_alarm())
         if any(isinstance(item.command, c.CloseSession) for item in batch.items):
             self._alarms.end_sessions()

@@ -22,6 +22,9 @@ class _Write(IntEnum):
     INSERT = 4
 
 
+_WRITES = {Lease: _Write.LEASE, Change: _Write.CHANGE, Close: _Write.CLOSE, Insert: _Write.INSERT}
+
+
 class Ledger:
     """Rows by id, with the pending writes of this batch already visible in them."""
 
@@ -37,24 +40,15 @@ class Ledger:
 
     def apply(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
-            match effect:
-                case Record(attempt):
-                    self._attempts.append(attempt)
-                case Insert(task):
-                    self._put(task, _Write.INSERT)
-                case Lease(task):
-                    self._put(task, _Write.LEASE)
-                case Change(task):
-                    self._put(task, _Write.CHANGE)
-                case Close(task):
-                    self._put(task, _Write.CLOSE)
-
-    def _put(self, task: Task, write: _Write) -> None:
-        before = self._writes.get(task.id)
-        if before is _Write.INSERT and write is _Write.CLOSE:
-            raise AssertionError("a task cannot be made and closed in one batch")
-        self._writes[task.id] = write if before is None else max(before, write)
-        self.rows[task.id] = task
+            if isinstance(effect, Record):
+                self._attempts.append(effect.attempt)
+                continue
+            task, write = effect.task, _WRITES[type(effect)]
+            before = self._writes.get(task.id)
+            if before is _Write.INSERT and write is _Write.CLOSE:
+                raise AssertionError("a task cannot be made and closed in one batch")
+            self._writes[task.id] = write if before is None or write > before else before
+            self.rows[task.id] = task
 
     def _written(self, write: _Write) -> list[Task]:
         return [self.rows[task_id] for task_id, kind in self._writes.items() if kind is write]

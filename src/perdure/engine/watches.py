@@ -1,7 +1,8 @@
 """Waiters for what becomes of a task: one mechanism, by id.
 
-A watch is answered from the store, never from a hint: a hint (or a commit of this server) only makes it look. Looks of
-one loop turn share one read. A hint may be lost, so every watched id is looked at again after a second at the latest.
+A watch is answered with what is committed: a look into the store, or the closed task that a commit of this server
+brings along. A hint of another server only makes it look. Looks of one loop turn share one read. A hint may be lost,
+so every watched id is looked at again after a second at the latest.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+from perdure.core.errors import Unavailable
 from perdure.core.model import Task
 from perdure.core.states import is_closed
 from perdure.store.base import Store, StoreFault
@@ -21,19 +23,20 @@ class Watches:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._waiting: dict[bytes, set[asyncio.Future[None]]] = {}
+        self._waiting: dict[bytes, set[asyncio.Future[Task | None]]] = {}
         self._reading: asyncio.Task[dict[bytes, Task]] | None = None
         self._wanted: set[bytes] = set()
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    async def watch(self, task_id: bytes, wait: float) -> Task | None:
-        """The task once it has closed, or as it is after `wait` seconds; None when there is none."""
+    async def watch(self, task_id: bytes, wait: float, *, whole: bool) -> Task | None:
+        """The task once it has closed, or as it is after `wait` seconds; None when there is none. Unless `whole`,
+        payload and headers may be missing. Raises Unavailable when the database cannot be reached in that time."""
         loop = asyncio.get_running_loop()
         until = loop.time() + wait
         while True:
-            changed = loop.create_future()
+            changed: asyncio.Future[Task | None] = loop.create_future()
             self._waiting.setdefault(task_id, set()).add(changed)
             try:
                 task = await self._read(task_id)
@@ -41,21 +44,36 @@ class Watches:
                 if task is None or is_closed(task.state) or left <= 0:
                     return task
                 await asyncio.wait((changed,), timeout=min(left, REPEAT))
+                if changed.done() and not whole and (closed := changed.result()) is not None:
+                    return closed
+            except StoreFault as fault:
+                left = until - loop.time()
+                if left <= 0:
+                    raise Unavailable(f"the database does not answer: {fault}", retry_after=REPEAT) from fault
+                await asyncio.sleep(min(left, REPEAT / 4))
             finally:
                 waiting = self._waiting[task_id]
                 waiting.discard(changed)
                 if not waiting:
                     del self._waiting[task_id]
 
+    def closed(self, tasks: Iterable[Task]) -> None:
+        """A commit of this server closed these tasks."""
+        for task in tasks:
+            self._tell(task.id, task)
+
     def notify(self, task_ids: Iterable[bytes]) -> None:
-        """These tasks may have closed."""
+        """Another server says that these tasks have closed."""
         for task_id in task_ids:
-            for changed in self._waiting.get(task_id, ()):
-                if not changed.done():
-                    changed.set_result(None)
+            self._tell(task_id, None)
 
     def notify_all(self) -> None:
         self.notify(list(self._waiting))
+
+    def _tell(self, task_id: bytes, task: Task | None) -> None:
+        for changed in self._waiting.get(task_id, ()):
+            if not changed.done():
+                changed.set_result(task)
 
     async def _read(self, task_id: bytes) -> Task | None:
         self._wanted.add(task_id)
@@ -64,13 +82,7 @@ class Watches:
         return (await asyncio.shield(self._reading)).get(task_id)
 
     async def _read_wanted(self) -> dict[bytes, Task]:
-        """One read for all who asked in this loop turn; they ask again while the database is away."""
+        """One read for all who asked in this loop turn."""
         self._reading, wanted = None, list(self._wanted)
         self._wanted = set()
-        pause = 0.05
-        while True:
-            try:
-                return await self._store.read(wanted)
-            except StoreFault:
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, REPEAT)
+        return await self._store.read(wanted)

@@ -21,6 +21,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from perdure import Perdure
+
 HERE = Path(__file__).parent
 RUN = Path("demo-run").absolute()
 PERDURE = str(Path(sys.executable).with_name("perdure"))
@@ -94,10 +96,16 @@ def table(views: list[Any], results: list[Any], most: int = 16) -> Table:
 
 
 def run(server: str) -> int:
-    """Enqueue everything, kill the worker after a third of it, and count what came of it."""
+    """The application reads the server's address when it is imported."""
     os.environ["PERDURE_SERVER"] = server
     from app import app
 
+    with app:
+        return crash(app)
+
+
+def crash(app: Perdure) -> int:
+    """Enqueue everything, kill the worker after a third of it, and count what came of it."""
     worker = ("worker", str(HERE / "app.py"), "--slots", str(SLOTS))
     handles = [app.enqueue(name, payload, idempotency_key=key(name, payload)) for name, payload in jobs()]
     print(f"{len(handles)} jobs are enqueued; a worker starts")

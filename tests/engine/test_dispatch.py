@@ -30,7 +30,7 @@ async def test_what_becomes_ready_while_a_batch_has_the_poll_is_not_missed() -> 
     dispatch.park_again([poll], {"a"})
     assert dispatch
     assert dispatch.take(set()) == [poll]
-    dispatch.park_again([poll], set())
+    dispatch.park_again([poll], {"a"})
     assert not dispatch
     dispatch.close()
     assert await polling == []

@@ -148,9 +148,7 @@ async def test_after_an_outage_nobody_is_declared_dead_before_being_heard(drive:
     clock.advance(4)
     await drive.ring()
     assert await drive.state(task_id) == State.LEASED
-    for _ in range(2):
-        clock.advance(4)
-        await drive.ring()
+    await drive.elapse(clock, 12)
     assert await drive.state(task_id) == State.RETRY_WAIT
 
 
@@ -185,10 +183,22 @@ async def test_start_to_close_ends_an_attempt_whatever_the_heartbeats(drive: Dri
         await drive.succeed(leased)
     clock.advance(1)
     await drive.ring()
-    await drive.lease()
+    await drive.beat(await drive.lease())
     clock.advance(20)
     await drive.ring()
     assert await drive.state(task_id) == State.FAILED
+
+
+@pytest.mark.parametrize("limits", [Timeouts(heartbeat=5), Timeouts(start_to_close=5)])
+async def test_a_time_out_of_an_undelivered_lease_spends_no_attempt(
+    drive: Drive, clock: SteppedClock, limits: Timeouts
+) -> None:
+    """DESIGN 1: the answer of the poll was lost, so nothing ran."""
+    task_id = await drive.enqueue(timeouts=limits, retry=RetryPolicy(max_attempts=1))
+    await drive.lease()
+    await drive.elapse(clock, 8)
+    task = await drive.read(task_id)
+    assert (task.state, task.attempt, task.lost_deliveries) == (State.ENQUEUED, 0, 1)
 
 
 async def test_heartbeat_timeout(drive: Drive, clock: SteppedClock) -> None:

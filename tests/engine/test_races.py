@@ -46,6 +46,7 @@ async def expired(drive: Drive) -> Task:
 async def overrun(drive: Drive) -> Task:
     await drive.enqueue(timeouts=Timeouts(start_to_close=5), retry=SLOW)
     task = await drive.lease()
+    await drive.beat(task)
     CLOCK.advance(5)
     return task
 

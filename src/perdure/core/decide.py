@@ -36,6 +36,8 @@ from perdure.core.policy import backoff, retry_policy, timeouts, wake_at
 from perdure.core.rounds import Rounds
 from perdure.core.states import Cause, State, is_closed, move
 
+POSTPONED = 60 * SECOND  #: microseconds until a row that could not be decided upon is looked at again
+
 
 def enqueue(command: commands.Enqueue, now: int, rounds: Rounds) -> Insert:
     """The new task; `command.task_id` was minted before. `delay` counts from `now`; a `run_at` in the past is now."""
@@ -115,10 +117,6 @@ def complete(
             task.result = command.result
             effects = [_close(task, Cause.SUCCEED, now)]
         case "failed":
-            if command.retry_after is not None:
-                wait: int | None = command.retry_after
-            else:
-                wait = None
             effects = _attempt_failed(
                 task,
                 Cause.FAIL,
@@ -128,7 +126,7 @@ def complete(
                 failure=command.failure,
                 type_=command.failure_type,
                 retryable=command.retryable,
-                wait=wait,
+                wait=command.retry_after,
             )
         case "canceled":
             if task.cancel_requested_at is None:
@@ -228,6 +226,8 @@ def ring(task: Task, now: int, mint: Mint, rounds: Rounds, hold_until: int) -> l
         if _due(task.cancel_deadline, now):
             task.attempt += 1
             return [_close(task, Cause.FORCE, now)]
+        if not task.received and (_due(task.attempt_deadline, now) or _due(task.heartbeat_deadline, now)):
+            return _lease_ended(task, "its receipt was never acknowledged", now, mint, rounds)
         if _due(task.attempt_deadline, now):
             return _attempt_failed(task, Cause.LOSE, "timed_out", now, mint, failure=_timeout("start_to_close"))
         if now >= hold_until:
@@ -243,6 +243,15 @@ def ring(task: Task, now: int, mint: Mint, rounds: Rounds, hold_until: int) -> l
         task.ready_at = None
         task.place = rounds.next(task.lane, task.fairness_key)
     task.wake_at = wake_at(task, hold_until)
+    return [Change(task)]
+
+
+def postpone(task: Task, now: int) -> list[Effect]:
+    """A row that could not be decided upon: out of the way of the others for a minute. Its state stays."""
+    task, now = _own(task, now)
+    task.wake_at = now + POSTPONED
+    if task.state == State.ENQUEUED:
+        task.place, task.ready_at = None, task.wake_at
     return [Change(task)]
 
 

@@ -12,7 +12,7 @@ from perdure.core.durations import MAX_SECONDS, seconds
 from perdure.core.errors import InvalidArgument, PayloadTooLarge
 from perdure.core.model import SECOND, Payloads, RetryPolicy, Timeouts
 
-MAX_NAME = 255  #: characters of a namespace, queue, task type, app, key
+MAX_NAME = 255  #: bytes of UTF-8 of a namespace, queue, task type, app, key: three fit into one index entry
 MAX_TEXT = 2_000  #: characters of an identity, a reason
 MAX_PAYLOAD = 256 * 1024  #: bytes of a payload, result or checkpoint (TASK-11)
 MAX_FAILURE = 64 * 1024  #: bytes of a failure as stored; longer messages and stacks are cut by the SDK
@@ -30,7 +30,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def name(value: str, field: str, *, empty: bool = False, most: int = MAX_NAME) -> str:
     """A name: printable text, no NUL, no lone surrogate, no blank ends."""
-    limit = f"1 to {most} printable characters"
+    limit = f"1 to {most} bytes of printable text"
     if not value and empty:
         return value
     if not value or len(value) > most:
@@ -39,6 +39,8 @@ def name(value: str, field: str, *, empty: bool = False, most: int = MAX_NAME) -
         return value
     if not value.isprintable() or value != value.strip() or not encodable(value):
         raise InvalidArgument(f"{field} has characters that cannot be shown", field=field, limit=limit, kind="str")
+    if (size := len(value.encode())) > most:
+        raise InvalidArgument(f"{field} has {size} bytes", field=field, limit=limit, kind="str")
     return value
 
 

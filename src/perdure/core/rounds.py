@@ -10,17 +10,25 @@ lane seen for the first time starts from the highest round stored, so a restart 
 
 from __future__ import annotations
 
-MAX_TAGS = 10_000  #: keys remembered a lane before those that have been served are forgotten
+MAX_TAGS = 20_000  #: keys remembered a lane; beyond that those that have been served are forgotten, or all of them
+MAX_LANES = 10_000  #: lanes remembered; beyond that the oldest is forgotten, and asked for again when it is seen
 
 
 class _Lane:
-    __slots__ = ("floor", "forget_at", "tags", "time")
+    __slots__ = ("floor", "tags", "time")
 
     def __init__(self, floor: int) -> None:
         self.floor = floor
         self.time = 0
         self.tags: dict[str, int] = {}
-        self.forget_at = MAX_TAGS
+
+    def forget(self) -> None:
+        """Too many keys: only those with tasks that wait are kept; if they are too many too, all start behind them."""
+        waiting = {key: tag for key, tag in self.tags.items() if tag > self.time}
+        if len(waiting) > MAX_TAGS // 2:
+            self.floor = max(waiting.values())
+            waiting = {}
+        self.tags = waiting
 
 
 class Rounds:
@@ -36,15 +44,16 @@ class Rounds:
     def learn(self, lane: str, highest: int) -> None:
         """The highest round stored in a lane; once a lane."""
         self._lanes.setdefault(lane, _Lane(highest))
+        if len(self._lanes) > MAX_LANES:
+            del self._lanes[next(iter(self._lanes))]
 
     def next(self, lane: str, key: str) -> int:
         """The round of a new task of `key`."""
         seen = self._lanes[lane]
         tag = max(seen.tags.get(key, seen.floor), seen.time) + 1
         seen.tags[key] = tag
-        if len(seen.tags) > seen.forget_at:
-            seen.tags = {k: t for k, t in seen.tags.items() if t > seen.time}
-            seen.forget_at = max(MAX_TAGS, 2 * len(seen.tags))
+        if len(seen.tags) > MAX_TAGS:
+            seen.forget()
         return tag
 
     def front(self, lane: str) -> int:

@@ -13,12 +13,13 @@ Nothing is answered here: `answers`, and the tasks in `polls`, are given out by 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from perdure.core import commands as c
-from perdure.core import decide, pulse
+from perdure.core import decide, ids, pulse
 from perdure.core.errors import IdempotencyConflict, LeaseLost, NotFound, PerdureError
 from perdure.core.ids import Mint
 from perdure.core.model import SECOND, Key, Task
@@ -26,11 +27,13 @@ from perdure.core.rounds import Rounds
 from perdure.core.states import State, is_closed
 from perdure.engine import sessions
 from perdure.engine.dispatch import Parked, assign, demands
-from perdure.engine.gather import MAX_DEFERRALS, Item
+from perdure.engine.gather import Item
 from perdure.engine.ledger import Ledger
 from perdure.engine.marks import Marks
 from perdure.store.base import Batch as Rows
 from perdure.store.base import KeyName, Place
+
+log = logging.getLogger("perdure.engine")
 
 KEY_EXTENSION = 3600 * SECOND  #: how much longer an expired key lives whose task is still open
 HOLD_UNKNOWN = SECOND  #: microseconds that lease expiry waits while another server has the pulse
@@ -40,13 +43,21 @@ class Batch:
     """One batch and its results. `run` may be called once; a batch that was not committed is made anew."""
 
     def __init__(
-        self, items: Sequence[Item], polls: Sequence[Parked], mint: Mint, rounds: Rounds, clock: Callable[[], int]
+        self,
+        items: Sequence[Item],
+        polls: Sequence[Parked],
+        mint: Mint,
+        rounds: Rounds,
+        clock: Callable[[], int],
+        *,
+        patient: bool = False,
     ) -> None:
         self.items = items
         self.polls = polls
         self.answers: list[tuple[Item, c.Outcome]] = []
         self.deferred: list[Item] = []
         self.ledger = Ledger()
+        self.ready: list[Task] = []  #: tasks that this batch made ready
         self.heat: set[str] = set()  #: lanes to look at after the commit
         self.under_full: set[str] = set()
         self._mint = mint
@@ -55,7 +66,7 @@ class Batch:
         self._now = 0
         self._claimed: dict[str, list[Task]] = {}
         self._fresh: list[Parked] = []  #: polls that did not get leases of an earlier answer again
-        self._alone = len(items) == 1 and items[0].deferrals >= MAX_DEFERRALS
+        self._patient = patient  #: wait for the lock of the one row that this batch names
         for item in items:
             if isinstance(item.command, c.Enqueue):
                 self._number(item.command)
@@ -63,7 +74,7 @@ class Batch:
     @property
     def single(self) -> bool:
         """Whether all this batch sends is one writing statement."""
-        if self.polls or not self.items:
+        if self.polls or not self.items or self._patient:
             return False
         kind = type(self.items[0].command)
         if kind is c.Enqueue:
@@ -145,7 +156,7 @@ class Batch:
         holders: dict[KeyName, Key | None] = dict(found)
         if expired:
             traces = await rows.trace([key.task_id for key in expired.values()])
-            for name, old in expired.items():
+            for name, old in sorted(expired.items()):  # every batch in the same order: no deadlock
                 task = traces.get(old.task_id)
                 if task is None or is_closed(task.state):
                     if await rows.replace_key(old, _key(first[name][1], rows.now)):
@@ -155,24 +166,36 @@ class Batch:
         return holders
 
     async def _beats(self, rows: Rows, beats: list[tuple[Item, Any]]) -> None:
-        distinct: dict[bytes, tuple[Item, c.Heartbeat]] = {}
+        """Beats of one lease count as one, the last progress and checkpoint winning; beats of another lease of the same
+        task wait for the next batch."""
+        distinct: dict[bytes, c.Heartbeat] = {}
+        named: list[tuple[Item, c.Heartbeat]] = []
         for item, command in beats:
-            if distinct.setdefault(command.lease.task_id, (item, command))[0] is not item:
+            first = distinct.setdefault(command.lease.task_id, command)
+            if first.lease != command.lease:
                 self.deferred.append(item)
+                continue
+            named.append((item, command))
+            if first is not command:
+                distinct[command.lease.task_id] = c.Heartbeat(
+                    lease=command.lease,
+                    progress=command.progress or first.progress,
+                    checkpoint=command.checkpoint or first.checkpoint,
+                )
         if not distinct:
             return
-        if self._alone:
+        if self._patient:
             await rows.lock(list(distinct), wait=True)
-        alive = await rows.beat([command for _, command in distinct.values()])
+        alive = await rows.beat(list(distinct.values()))
         silent = [task_id for task_id in distinct if task_id not in alive]
         traces = await rows.trace(silent) if silent else {}
-        for task_id, (item, command) in distinct.items():
+        for item, command in named:
+            task_id = command.lease.task_id
+            task = traces.get(task_id)
             if task_id in alive:
                 self.answers.append((item, c.Alive(alive[task_id])))
-                continue
-            task = traces.get(task_id)
-            if task is not None and task.state == State.LEASED and task.lease == command.lease and not self._alone:
-                self.deferred.append(item)
+            elif task is not None and task.state == State.LEASED and task.lease == command.lease:
+                self.deferred.append(item)  # held elsewhere
             else:
                 self.answers.append((item, LeaseLost(decide.why_lost(task))))
 
@@ -182,7 +205,7 @@ class Batch:
         if not named:
             return {}
         ids = list(dict.fromkeys(_task_of(command) for _, command in named))
-        self.ledger.load((await rows.lock(ids, wait=self._alone)).values())
+        self.ledger.load((await rows.lock(ids, wait=self._patient)).values())
         missing = [task_id for task_id in ids if task_id not in self.ledger.rows]
         traces = await rows.trace(missing) if missing else {}
         held = {task_id for task_id, task in traces.items() if not is_closed(task.state)}
@@ -293,9 +316,8 @@ class Batch:
 
     def _chore(self, item: Item, tasks: list[Task], decision: Callable[[Task], Any]) -> None:
         for task in tasks:
-            current = self.ledger.rows[task.id]
-            if current is task:  # not decided upon by another command of this batch
-                decision(current)
+            if self.ledger.rows[task.id] is task:  # not decided upon by another command of this batch
+                self._guard(decision, task)
         self.answers.append((item, c.Did(len(tasks))))
 
     def _hand_out(self, ready: dict[str, list[Task]]) -> None:
@@ -307,16 +329,29 @@ class Batch:
             for lane, tasks in ready.items()
         }
         for parked, task in assign(self._fresh, still):
-            request = parked.request
             self._rounds.serve(task.lane, task.place or 0)
-            lease = decide.claim(task, request.incarnation, request.worker, request.poll, self._now, self._mint)
-            self.ledger.apply([lease])
-            parked.tasks.append(lease.task)
+            self._guard(partial(self._lease, parked), task)
+
+    def _lease(self, parked: Parked, task: Task) -> None:
+        request = parked.request
+        lease = decide.claim(task, request.incarnation, request.worker, request.poll, self._now, self._mint)
+        self.ledger.apply([lease])
+        parked.tasks.append(lease.task)
+
+    def _guard(self, decision: Callable[[Task], None], task: Task) -> None:
+        """One row that cannot be decided upon (written by another version, say) must not hold up all others."""
+        try:
+            decision(task)
+        except Exception:  # a bug, or a row that cannot be read
+            log.exception("task %s cannot be handled; it is looked at again in a minute", ids.text(task.id))
+            self.ledger.apply(decide.postpone(task, self._now))
 
     def _match(self) -> None:
         """What the claim left open is matched with tasks that became ready in this batch. Never past older ones: only
         in lanes that the claim found exhausted and where nothing older became ready."""
-        new, older = self.ledger.became_ready()
+        new, again = self.ledger.became_ready()
+        self.ready = [*new, *again]
+        older = {task.lane for task in again}
         self.heat.update(older)
         if not self._fresh:
             self.heat.update(task.lane for task in new)
@@ -328,6 +363,7 @@ class Batch:
             else:
                 self.heat.add(task.lane)
         self._hand_out(ready)
+        self.heat.update(lane for lane, tasks in ready.items() if tasks)
 
 
 def _task_of(command: c.Complete | c.Cancel | c.Retry) -> bytes:

@@ -8,7 +8,7 @@ due for a repeat: 50 ms after an under-full look, backing off to one second, so 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
@@ -18,7 +18,7 @@ from perdure.store.base import Demand, Place
 
 FIRST_REPEAT = 0.05
 LAST_REPEAT = 1.0
-MAX_CLAIM = 400  #: tasks that one batch claims
+MAX_CLAIM = 400  #: tasks that one batch claims in the first lanes of its polls; in all their other lanes, as many again
 
 
 class PollRequest(msgspec.Struct, frozen=True):
@@ -38,12 +38,15 @@ class Parked:
     """A poll that waits. `repeated`: this number was polled before, so its unacknowledged leases come first. `busy`: a
     batch may be leasing tasks to it, so its time-out must wait for that batch."""
 
-    __slots__ = ("busy", "expired", "future", "repeated", "request", "tasks")
+    __slots__ = ("arrival", "busy", "expired", "future", "repeated", "request", "tasks")
 
-    def __init__(self, request: PollRequest, repeated: bool, future: asyncio.Future[list[Task]]) -> None:
+    def __init__(
+        self, request: PollRequest, repeated: bool, future: asyncio.Future[list[Task]], arrival: int = 0
+    ) -> None:
         self.request = request
         self.repeated = repeated
         self.future = future
+        self.arrival = arrival
         self.tasks: list[Task] = []
         self.busy = False
         self.expired = False
@@ -58,13 +61,20 @@ class Parked:
 
 
 class _Lane:
-    __slots__ = ("delay", "hot", "polls", "timer")
+    """`busy` counts the polls that batches have; `missed`: something became ready meanwhile."""
+
+    __slots__ = ("busy", "delay", "missed", "polls", "timer")
 
     def __init__(self) -> None:
         self.polls: dict[Parked, None] = {}
-        self.hot = False
+        self.busy = 0
+        self.missed = False
         self.delay = FIRST_REPEAT
         self.timer: asyncio.TimerHandle | None = None
+
+    @property
+    def idle(self) -> bool:
+        return not self.polls and not self.busy
 
 
 class Dispatch:
@@ -74,9 +84,8 @@ class Dispatch:
         self._wake = wake
         self._lanes: dict[str, _Lane] = {}
         self._hot: set[str] = set()
-        self._busy: Counter[str] = Counter()  # lane -> polls that a batch has
-        self._missed: set[str] = set()  # busy lanes where something became ready meanwhile
         self._newest: dict[int, int] = {}  # incarnation -> highest poll number seen
+        self._arrivals = itertools.count()
 
     def __bool__(self) -> bool:
         """Whether some parked poll wants to be looked at now."""
@@ -85,14 +94,15 @@ class Dispatch:
     @property
     def waiting(self) -> bool:
         """Whether any poll is parked."""
-        return bool(self._lanes)
+        return any(lane.polls for lane in self._lanes.values())
 
     async def poll(self, request: PollRequest) -> list[Task]:
         """Leased tasks, or none after `wait` seconds."""
         loop = asyncio.get_running_loop()
         newest = self._newest.get(request.incarnation)
         self._newest[request.incarnation] = max(request.poll, newest or 0)
-        parked = Parked(request, newest is None or request.poll <= newest, loop.create_future())
+        repeated = newest is None or request.poll <= newest
+        parked = Parked(request, repeated, loop.create_future(), next(self._arrivals))
         timer = loop.call_later(request.wait, self._give_up, parked)
         self._park(parked)
         self.heat(request.lanes)
@@ -103,17 +113,17 @@ class Dispatch:
             self._unpark(parked)
 
     def forget(self, incarnation: int) -> None:
-        """A worker process is gone."""
+        """A worker process connected anew, here or elsewhere, or is gone: what it polled before says nothing now."""
         self._newest.pop(incarnation, None)
 
     def heat(self, lanes: Iterable[str]) -> None:
         """Something may be ready in these lanes."""
         for name in lanes:
             lane = self._lanes.get(name)
-            if lane is not None and lane.polls:
-                self._hot.add(name)
-            if self._busy[name]:
-                self._missed.add(name)
+            if lane is not None:
+                lane.missed = lane.busy > 0
+                if lane.polls:
+                    self._hot.add(name)
         if self._hot:
             self._wake()
 
@@ -125,41 +135,45 @@ class Dispatch:
         They are this batch's until it answers them or parks them again."""
         names = self._hot | (touched & self._lanes.keys())
         self._hot = set()
-        taken: dict[Parked, None] = {}
-        for name in names:
-            taken.update(self._lanes[name].polls)
-        for parked in taken:
-            self._unpark(parked)
-        polls = [parked for parked in taken if parked.open]
+        found = {parked for name in names for parked in self._lanes[name].polls}
+        polls = sorted((parked for parked in found if parked.open), key=lambda parked: parked.arrival)
         for parked in polls:
             parked.busy = True
-            self._busy.update(parked.request.lanes)
+            for name in parked.request.lanes:
+                self._lanes[name].busy += 1
+        for parked in found:
+            self._unpark(parked)
         return polls
 
     def park_again(self, polls: Sequence[Parked], under_full: set[str]) -> None:
-        """Polls that got nothing; their lanes are looked at again by and by, or at once if something became ready there
-        while the batch had the polls."""
-        missed = {name for parked in polls for name in parked.request.lanes} & self._missed
-        self.release(polls)
+        """Polls that got nothing. Lanes that were found exhausted are looked at again by and by; the others, and those
+        where something became ready while the batch had the polls, at once."""
+        again: set[str] = set()
         for parked in polls:
             if parked.expired:
+                parked.busy = False
                 self._give_up(parked)
             elif parked.open:
                 self._park(parked)
-        self.heat(missed)
+                again.update(name for name in parked.request.lanes if name not in under_full)
         for name in under_full:
             lane = self._lanes.get(name)
             if lane is not None and lane.timer is None:
                 lane.timer = asyncio.get_running_loop().call_later(lane.delay, self._repeat, name)
                 lane.delay = min(lane.delay * 2, LAST_REPEAT)
+        again.update(name for name in under_full if name in self._lanes and self._lanes[name].missed)
+        self.release(polls)
+        self.heat(again)
 
     def release(self, polls: Iterable[Parked]) -> None:
         """A batch is done with these polls."""
         for parked in polls:
             parked.busy = False
-            self._busy.subtract(parked.request.lanes)
-        self._busy = +self._busy
-        self._missed &= self._busy.keys()
+            for name in parked.request.lanes:
+                lane = self._lanes[name]
+                lane.busy -= 1
+                lane.missed = lane.missed and lane.busy > 0
+                self._drop_idle(name, lane)
 
     def served(self, lanes: Iterable[str]) -> None:
         """Tasks were found in these lanes: repeats start over at their shortest interval."""
@@ -177,11 +191,8 @@ class Dispatch:
     def _repeat(self, name: str) -> None:
         lane = self._lanes[name]
         lane.timer = None
-        if lane.polls:
-            self.heat((name,))
-        else:
-            del self._lanes[name]
-            self._hot.discard(name)
+        self.heat((name,))
+        self._drop_idle(name, lane)
 
     def _give_up(self, parked: Parked) -> None:
         if parked.busy:
@@ -198,20 +209,27 @@ class Dispatch:
             lane = self._lanes.get(name)
             if lane is not None:
                 lane.polls.pop(parked, None)
-                if not lane.polls and lane.timer is None:
-                    del self._lanes[name]
-                    self._hot.discard(name)
+                self._drop_idle(name, lane)
+
+    def _drop_idle(self, name: str, lane: _Lane) -> None:
+        if lane.idle and lane.timer is None:
+            self._lanes.pop(name, None)
+            self._hot.discard(name)
 
 
 def demands(polls: Sequence[Parked], after: Callable[[str], Place | None]) -> list[Demand]:
-    """What to claim for these polls: each lane once, never more in all than one batch may claim."""
+    """What to claim for these polls, each lane once. Most tasks come from the first lane of a poll, so the others share
+    what the first may have: a poll of a hundred queues must not lock a hundred times its capacity."""
     wanted: dict[str, int] = {}
     room = MAX_CLAIM
     for parked in polls:
         more = min(parked.left, room)
         room -= more
-        for lane in parked.request.lanes if more else ():
-            wanted[lane] = wanted.get(lane, 0) + more
+        first, *others = parked.request.lanes if more else ("",)
+        if more:
+            wanted[first] = wanted.get(first, 0) + more
+        for lane in others:
+            wanted[lane] = wanted.get(lane, 0) + max(1, more // len(others))
     return [Demand(lane, limit, after(lane)) for lane, limit in wanted.items()]
 
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any
 
 from perdure.core import commands as c
 from perdure.core.errors import Internal, InvalidArgument, OutcomeUnknown, Unavailable
@@ -30,11 +31,14 @@ from perdure.engine.marks import Marks
 from perdure.engine.retention import Retention
 from perdure.engine.service import Loop
 from perdure.engine.watches import Watches
-from perdure.store.base import CommitUnknown, DataFault, Store, StoreFault
+from perdure.store.base import CommitUnknown, DataFault, Refusal, Store, StoreFault
 
 log = logging.getLogger("perdure.engine")
 
 RETENTION_SECONDS = 30 * 86_400.0  #: how long closed tasks are kept by default (PERS-13)
+MAX_DEFERRALS = 20  #: then a command waits for its row's lock, by itself
+_DEFERRALS_AT_ONCE = 3
+_REFUSALS = 3  #: then a refused statement is its commands' fault
 _LONGEST_PAUSE = 2.0  #: seconds between tries while the database is away
 
 
@@ -52,6 +56,9 @@ class Engine:
         self._work = asyncio.Event()
         self._runners: list[asyncio.Task[None]] = []
         self._strays: set[asyncio.Task[object]] = set()
+        self._deferred: dict[Item, None] = {}  #: commands that will be tried again a little later
+        self._patient = False  #: one command waits for a lock
+        self._faults = 0  #: tries that failed since one succeeded
         self._learning = asyncio.Lock()
         self._stopping = False
         self._alarms = Alarms(store, self.apply, lambda: self._loops[0].nudge())
@@ -83,9 +90,14 @@ class Engine:
         self._stopping = True
         self.dispatch.close()
         self._wake()
-        await asyncio.gather(*self._runners)
+        strays = list(self._strays)
+        for stray in strays:
+            stray.cancel()
+        await asyncio.gather(*self._runners, *strays, return_exceptions=True)
         self._runners.clear()
+        self._gatherer.put_back(list(self._deferred))
         self._gatherer.fail(Unavailable("the server is stopping", retry_after=1.0))
+        await self.watches.close()
 
     async def apply(self, commands: Sequence[c.Command]) -> list[c.Outcome]:
         """One outcome a command, in order, each committed; a rejected command's error is its outcome. Raises
@@ -130,12 +142,12 @@ class Engine:
                 await self._until_done(items, polls)
             await asyncio.sleep(0)  # what has arrived meanwhile joins the next batch
 
-    async def _until_done(self, items: list[Item], polls: list[Parked]) -> None:
-        """Run a batch until its outcome is known, and answer it."""
+    async def _until_done(self, items: list[Item], polls: list[Parked], *, patient: bool = False) -> None:
+        """Run a batch until its outcome is known, and answer it. A `patient` one waits for its row's lock."""
         tries = 0
         while True:
             try:
-                batch = await self._prepare(items, polls)
+                batch = await self._prepare(items, polls, patient=patient)
                 await self._transact(batch)
             except DataFault as fault:
                 return await self._bisect(items, polls, InvalidArgument(f"the database refused a value: {fault}"))
@@ -143,20 +155,27 @@ class Engine:
                 if self._stopping:
                     return self._refuse(items, polls, unknown=isinstance(fault, CommitUnknown))
                 tries += 1
-                pause = min(0.05 * 2**tries, _LONGEST_PAUSE) * (0.5 + random.random() / 2)
-                log.warning("a batch of %d waits %.2f s for the database: %s", len(items), pause, fault)
+                if isinstance(fault, Refusal) and tries >= _REFUSALS:
+                    return await self._bisect(items, polls, Internal(f"the database refused it: {fault}"))
+                await self._back_off(len(items), fault)
                 self._unserve(polls)
                 polls = []
-                await asyncio.sleep(pause)
                 if not items:
                     return None
             except Exception as bug:  # a bug must cost its command, not the server
                 log.exception("a batch of %d commands failed", len(items))
                 return await self._bisect(items, polls, Internal(f"{type(bug).__name__}: {bug}"))
             else:
+                self._faults = 0
                 return self._settle(batch)
 
-    async def _prepare(self, items: list[Item], polls: list[Parked]) -> Batch:
+    async def _back_off(self, commands: int, fault: StoreFault) -> None:
+        self._faults += 1
+        pause = min(0.05 * 2 ** min(self._faults, 10), _LONGEST_PAUSE) * (0.5 + random.random() / 2)
+        log.warning("a batch of %d waits %.2f s for the database: %s", commands, pause, fault)
+        await asyncio.sleep(pause)
+
+    async def _prepare(self, items: list[Item], polls: list[Parked], *, patient: bool) -> Batch:
         """A batch whose lanes are known. Those seen for the first time are asked for one runner at a time, so that
         batches in flight keep the order of arrival."""
         lanes = _lanes_touched(items)
@@ -167,7 +186,7 @@ class Engine:
                         highest = await rows.highest_places(unknown)
                     for lane in unknown:
                         self._rounds.learn(lane, highest.get(lane, 0))
-        return Batch(items, polls, self.mint, self._rounds, self.now)
+        return Batch(items, polls, self.mint, self._rounds, self.now, patient=patient)
 
     async def _transact(self, batch: Batch) -> None:
         """The transaction of a batch, committed or not at all."""
@@ -192,6 +211,8 @@ class Engine:
 
     async def _bisect(self, items: list[Item], polls: list[Parked], error: InvalidArgument | Internal) -> None:
         """Some command of these is at fault: halve them until it is alone."""
+        if not items:  # a row that is claimed is at fault: look again, but not at once
+            await asyncio.sleep(_LONGEST_PAUSE / 2)
         self._unserve(polls)
         if len(items) <= 1:
             for item in items:
@@ -202,20 +223,19 @@ class Engine:
         await self._until_done(items[middle:], [])
 
     def _refuse(self, items: list[Item], polls: list[Parked], *, unknown: bool) -> None:
-        """The engine stops while the database is away."""
+        """The engine stops while the database is away: nothing else is tried."""
         self._unserve(polls)
         self.dispatch.close()
         error = OutcomeUnknown if unknown else Unavailable
         for item in items:
             item.answer(error("the server is stopping", retry_after=1.0))
+        self._gatherer.fail(Unavailable("the server is stopping", retry_after=1.0))
 
     def _settle(self, batch: Batch) -> None:
         """The batch is committed: answer, hand over, wake whom it concerns."""
         for item, outcome in batch.answers:
             item.answer(outcome)
-        for item in batch.deferred:
-            item.deferrals += 1
-        self._gatherer.put_back(batch.deferred)
+        self._defer(batch.deferred)
         hungry: list[Parked] = []
         self.dispatch.release(parked for parked in batch.polls if parked.tasks)
         for parked in batch.polls:
@@ -227,14 +247,49 @@ class Engine:
                 parked.future.set_result(parked.tasks)
             else:
                 self._take_back(parked.tasks)
+        if self._marks is not None:
+            for task in batch.ready:
+                self._marks.ahead(task)
         self.dispatch.park_again(hungry, batch.under_full)
         self.dispatch.heat(batch.heat)
         closed = batch.ledger.closed
         self.watches.closed(closed)
         self._hints.tell(batch.heat, (task.id for task in closed))
         self._alarms.note(batch.ledger.next_alarm())
-        if any(isinstance(item.command, c.CloseSession) for item in batch.items):
-            self._alarms.end_sessions()
+        for item in batch.items:
+            if isinstance(item.command, (c.OpenSession, c.CloseSession)):
+                self.dispatch.forget(item.command.incarnation)
+                if isinstance(item.command, c.CloseSession):
+                    self._alarms.end_sessions()
+
+    def _defer(self, items: list[Item]) -> None:
+        """Commands whose rows are held elsewhere: to the next batch, after some tries a little later, and at last one
+        at a time with a lock that waits, beside the runners, which must never wait for anybody's row."""
+        at_once: list[Item] = []
+        for item in items:
+            item.deferrals += 1
+            if item.deferrals >= MAX_DEFERRALS and not self._patient:
+                self._patient = True
+                self._stray(self._wait_for(item))
+            elif item.deferrals <= _DEFERRALS_AT_ONCE:
+                at_once.append(item)
+            else:
+                self._deferred[item] = None
+                pause = min(0.001 * 2 ** (item.deferrals - _DEFERRALS_AT_ONCE), 0.05)
+                asyncio.get_running_loop().call_later(pause, self._resume, item)
+        self._gatherer.put_back(at_once)
+
+    def _resume(self, item: Item) -> None:
+        if item in self._deferred:
+            del self._deferred[item]
+            self._gatherer.put_back([item])
+            self._wake()
+
+    async def _wait_for(self, item: Item) -> None:
+        try:
+            await self._until_done([item], [], patient=True)
+        finally:
+            self._patient = False
 
     def _unserve(self, polls: list[Parked]) -> None:
         """The batch was not committed: its polls wait on, and are looked at again."""
@@ -245,8 +300,11 @@ class Engine:
 
     def _take_back(self, tasks: Iterable[Task]) -> None:
         """The worker went away while these were leased to it: back to the queue, not after the lease's time."""
-        released = [c.Complete(lease=task.lease, outcome="released") for task in tasks]
-        stray: asyncio.Task[object] = asyncio.create_task(self.apply(released))
+        self._stray(self.apply([c.Complete(lease=task.lease, outcome="released") for task in tasks]))
+
+    def _stray(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run something that nobody waits for."""
+        stray = asyncio.create_task(work)
         self._strays.add(stray)
         stray.add_done_callback(self._strays.discard)
 

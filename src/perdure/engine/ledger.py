@@ -58,18 +58,18 @@ class Ledger:
         """Tasks that this batch closes."""
         return self._written(_Write.CLOSE)
 
-    def became_ready(self) -> tuple[list[Task], set[str]]:
-        """New tasks that are ready, whole; and the lanes in which older tasks became ready."""
+    def became_ready(self) -> tuple[list[Task], list[Task]]:
+        """New tasks that are ready, whole; and older tasks that became ready."""
         new: list[Task] = []
-        lanes: set[str] = set()
+        older: list[Task] = []
         for task_id, write in self._writes.items():
             task = self.rows[task_id]
             if task.place is not None and task.state == State.ENQUEUED:
                 if write is _Write.INSERT:
                     new.append(task)
                 elif write is _Write.CHANGE:
-                    lanes.add(task.lane)
-        return new, lanes
+                    older.append(task)
+        return new, older
 
     def next_alarm(self) -> int | None:
         """The earliest alarm that this batch sets."""

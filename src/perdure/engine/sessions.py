@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from perdure.engine.batch import Batch
     from perdure.engine.gather import Item
 
-MAX_ENDING = 10  #: sessions that one chore looks at
+MAX_ENDING = 200  #: sessions that one chore looks at
 SETTLED = SECOND  #: microseconds after which a batch that held one of its rows, or was leasing to it, has committed
 
 

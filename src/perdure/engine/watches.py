@@ -25,6 +25,7 @@ class Watches:
         self._store = store
         self._waiting: dict[bytes, set[asyncio.Future[Task | None]]] = {}
         self._reading: asyncio.Task[dict[bytes, Task]] | None = None
+        self._readings: set[asyncio.Task[dict[bytes, Task]]] = set()
         self._wanted: set[bytes] = set()
 
     def __bool__(self) -> bool:
@@ -57,6 +58,13 @@ class Watches:
                 if not waiting:
                     del self._waiting[task_id]
 
+    async def close(self) -> None:
+        """No look goes on after the store is closed."""
+        readings = list(self._readings)
+        for reading in readings:
+            reading.cancel()
+        await asyncio.gather(*readings, return_exceptions=True)
+
     def closed(self, tasks: Iterable[Task]) -> None:
         """A commit of this server closed these tasks."""
         for task in tasks:
@@ -79,6 +87,8 @@ class Watches:
         self._wanted.add(task_id)
         if self._reading is None:
             self._reading = asyncio.create_task(self._read_wanted())
+            self._readings.add(self._reading)
+            self._reading.add_done_callback(self._readings.discard)
         return (await asyncio.shield(self._reading)).get(task_id)
 
     async def _read_wanted(self) -> dict[bytes, Task]:

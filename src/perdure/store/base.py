@@ -32,6 +32,12 @@ class DataFault(StoreFault):
     """The database refused a value (SQLSTATE classes 22 and 23): trying again changes nothing, but a part may pass."""
 
 
+class Refusal(StoreFault):
+    """The database answered, and will not do this: no passing state of it, but something about the statement or its
+    values that is no plain data error (SQLSTATE classes 0A, 42, 54 and the like). After some tries it is the command's
+    fault."""
+
+
 class CommitUnknown(StoreFault):
     """The connection broke while committing; `Store.committed(self)` finds out. `xid` and `task_ids` are its
     evidence."""

@@ -9,19 +9,22 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from perdure.core.errors import Conflict
-from perdure.core.model import SECOND, Pulse
+from perdure.core.model import SECOND, Pulse, Task
+from perdure.core.states import Kind, State
 from perdure.store import sqlite_file
 from perdure.store.base import DataFault, Demand, Filter, StoreFault
 from perdure.store.clock import SlewedClock
-from perdure.store.sqlite import SqliteStore, chunks
+from perdure.store.sqlite import SqliteStore
+from perdure.store.sqlite_batch import chunks
 from perdure.store.sqlite_file import check_file, file_system
 from perdure.store.statements import migrations
 from tests.clock import START, SteppedClock
-from tests.store.rows import close, closed, insert, new_key, new_task, read, task_id
+from tests.store.rows import close, closed, insert, leased, new_key, new_task, plain, read, task_id
 
 NAMES = [name for name, _ in migrations("sqlite")]
 
@@ -400,6 +403,143 @@ async def test_rows_that_were_not_locked_are_not_written(store: SqliteStore) -> 
 async def close_unlocked(store: SqliteStore) -> None:
     async with store.batch() as batch:
         await batch.close([closed(new_task(1))])
+
+
+# payloads ------------------------------------------------------------------------------------------------------------
+def payload_numbers(other: sqlite3.Connection) -> list[int]:
+    return [number for (number,) in other.execute("select rowid from payloads order by rowid")]
+
+
+def owned(n: int) -> Task:
+    return new_task(n, payload=b"payload of %d" % n, headers=None)
+
+
+async def payloads(store: SqliteStore, *numbers: int) -> list[bytes | None]:
+    found = await store.read([task_id(n) for n in numbers])
+    return [found[task_id(n)].payload for n in numbers]
+
+
+async def test_a_payload_is_written_once_and_stays_where_it_is(store: SqliteStore, other: sqlite3.Connection) -> None:
+    await insert(store, owned(1), owned(2))
+    writes = other.execute("pragma data_version").fetchone()
+    assert payload_numbers(other) == [1, 2]
+    async with store.batch() as batch:
+        [task, _] = (await batch.claim([Demand("lane-1", 2)]))["lane-1"]
+        assert task.payload == b"payload of 1"
+        await batch.lease([leased(task)])
+    async with store.batch() as batch:
+        held = (await batch.lock([task.id]))[task.id]
+        assert held.payload is None
+        await batch.close([closed(held)])
+    assert other.execute("pragma data_version").fetchone() != writes
+    assert payload_numbers(other) == [1, 2]
+    assert await payloads(store, 1, 2) == [b"payload of 1", b"payload of 2"]
+
+
+async def test_a_task_without_payload_and_headers_has_no_row_of_them(
+    store: SqliteStore, other: sqlite3.Connection
+) -> None:
+    await insert(store, new_task(1, payload=None, headers=None), new_task(2, payload=None, headers=b"h"), owned(3))
+    assert payload_numbers(other) == [1, 2]
+    assert await payloads(store, 1, 2, 3) == [None, None, b"payload of 3"]
+    assert (await read(store, 2)).headers == b"h"
+
+
+async def test_a_batch_that_is_rolled_back_leaves_no_payload(store: SqliteStore, other: sqlite3.Connection) -> None:
+    await insert(store, owned(1))
+    with pytest.raises(DataFault):
+        await insert(store, owned(2), owned(1))
+    assert payload_numbers(other) == [1]
+    await insert(store, owned(3))
+    assert await payloads(store, 1, 3) == [b"payload of 1", b"payload of 3"]
+
+
+async def test_trimming_takes_the_payloads_of_what_it_trims(store: SqliteStore, other: sqlite3.Connection) -> None:
+    await insert(store, *(owned(n) for n in range(1, 6)))
+    await close(store, *(closed(owned(n), closed_at=START + n) for n in range(1, 5)))
+    async with store.batch() as batch:
+        assert await batch.trim_closed(START + 4, 2) == 2
+    assert payload_numbers(other) == [3, 4, 5]
+    assert await payloads(store, 3, 4, 5) == [b"payload of 3", b"payload of 4", b"payload of 5"]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_a_payload_number_in_use_is_never_given_again(path: Path, restart: bool) -> None:
+    """Neither over trims of the highest numbers, nor over restarts, nor between processes."""
+    store = await open_store(path)
+    neighbour = await open_store(path)
+    alive: set[int] = set()
+    for round_ in range(1, 8):
+        first = round_ * 10
+        await insert(store, owned(first), owned(first + 1))
+        await insert(neighbour, owned(first + 2))
+        async with store.batch() as batch:  # in two verbs of one batch
+            await batch.insert([owned(first + 3)])
+            await batch.insert([owned(first + 4)])
+        alive |= {first + n for n in range(5)}
+        # closed out of order; the newest rows, with the highest numbers, are trimmed first
+        gone = {first + 4, first + 3} if round_ % 2 else {first, first + 4}
+        await close(store, *(closed(owned(n), closed_at=START) for n in gone))
+        await close(neighbour, closed(owned(first + 1), closed_at=START * 2))
+        async with neighbour.batch() as batch:
+            assert await batch.trim_closed(START + 1, 100) == 2
+        alive -= gone
+        if restart:
+            await store.close()
+            store = await open_store(path)
+        assert await payloads(store, *alive) == [b"payload of %d" % n for n in alive]
+    await store.close()
+    await neighbour.close()
+
+
+# rows that are not usual ---------------------------------------------------------------------------------------------
+UNUSUAL: list[dict[str, Any]] = [
+    {},
+    {"run_at": START, "ready_at": START + 1, "place": None, "wake_at": START + 1},
+    {"retry_policy": b"policy"},
+    {"checkpoint": b"c"},
+    {"kind": Kind.ACTIVITY},
+    {"attempt": 1},
+]
+
+
+async def test_usual_and_other_rows_of_one_verb_are_written_alike(store: SqliteStore) -> None:
+    """They take different statements; what is stored is what was given, whatever their chunk."""
+    tasks = [new_task(n, **UNUSUAL[n % 6 if n > 200 else 0]) for n in range(1, 251)]
+    await insert(store, *tasks)
+    ids = [task.id for task in tasks]
+    assert {key: plain(task) for key, task in (await store.read(ids)).items()} == {task.id: task for task in tasks}
+    held = [
+        leased(task, **({"attempt_deadline": START + n} if n == 249 else {"heartbeat_deadline": None}))
+        for n, task in enumerate(tasks)
+    ]
+    async with store.batch() as batch:
+        await batch.lock(ids)
+        await batch.lease(held)
+    assert {key: plain(task) for key, task in (await store.read(ids)).items()} == {task.id: task for task in held}
+    ends: list[dict[str, Any]] = [{}, {"state": State.FAILED, "failure": b"f"}, {"result": b"r"}, {"progress": b"p"}]
+    async with store.batch() as batch:
+        await batch.lock(ids)
+        await batch.close([closed(task, **ends[n % 4 if n > 200 else 0]) for n, task in enumerate(held)])
+    stored = await store.read(ids)
+    for n, task in enumerate(held):
+        want = closed(task, **ends[n % 4 if n > 200 else 0])
+        found = stored[task.id]
+        for name in ("state", "kind", "failure", "result", "progress", "checkpoint", "attempt", "payload", "headers"):
+            assert getattr(found, name) == getattr(want, name), (n, name)
+
+
+async def test_keys_that_are_lost_are_told_apart_in_every_chunk(store: SqliteStore) -> None:
+    async with store.batch() as batch:
+        assert len(await batch.reserve_keys([new_key("k210", 1), new_key("k001", 2)])) == 2
+    keys = [new_key(f"k{n:03}", n) for n in range(250)]
+    async with store.batch() as batch:
+        reserved = await batch.reserve_keys(keys)
+        assert {key.name for key in keys} - reserved == {new_key("k210", 1).name, new_key("k001", 2).name}
+        found = await batch.read_keys([key.name for key in keys])
+    assert {key.task_id for key in found.values()} >= {task_id(n) for n in range(250) if n not in (1, 210)}
+    async with store.batch() as batch:  # its own earlier try counts as lost, too
+        assert await batch.reserve_keys([new_key("k005", 5)]) == set()
 
 
 # the clock -----------------------------------------------------------------------------------------------------------

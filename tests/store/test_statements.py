@@ -40,6 +40,11 @@ def test_split_ends_no_statement_inside_a_literal_or_a_comment() -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["lock", "trace", "due", "find", "beat", "lease", "change", "close"])
+def test_payloads_are_left_alone_by_statements_that_do_not_deliver_them(name: str) -> None:
+    assert "payloads" not in statements("sqlite")[name]
+
+
 @pytest.fixture(scope="module")
 def schema() -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(":memory:")
@@ -59,7 +64,7 @@ def test_every_statement_goes_by_an_index(schema: sqlite3.Connection, name: str)
         names = set(re.findall(r":(\w+)", sql))
         values: object = dict.fromkeys(names) if names else (None,) * sql.count("?")
         plan = [row[3] for row in schema.execute(f"explain query plan {sql}", values)]  # type: ignore[arg-type]
-        scans = [step for step in plan if re.match(r"SCAN (tasks|closed_tasks|attempts|keys|expired)\b", step)]
+        scans = [step for step in plan if re.match(r"SCAN (tasks|closed_tasks|payloads|attempts|keys|expired)\b", step)]
         assert not scans, plan
         sorts = [step for step in plan if "TEMP B-TREE" in step and name != "sessions"]
         assert not sorts, plan

@@ -8,7 +8,6 @@ ints and so come first: drivers bind subclasses of int by a much slower path.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from operator import attrgetter
 from typing import Any
 
 from perdure.core.model import Task
@@ -41,11 +40,6 @@ _APART = ("state", "kind", "received", "rowid", "result", "closed_at")
 INSERT = tuple(field for field in Task.__struct_fields__ if field not in _APART)
 """What a new task writes, besides state, kind and received."""
 
-_lease = attrgetter(*LEASE)
-_change = attrgetter(*CHANGE)
-_close = attrgetter("lease_number", "lease_bits", *CLOSE)
-_insert = attrgetter(*INSERT)
-
 
 def task(row: Iterable[Any]) -> Task:
     """The task of a row that was selected in field order."""
@@ -54,23 +48,3 @@ def task(row: Iterable[Any]) -> Task:
     found.kind = _KINDS[found.kind]
     found.received = found.received == 1
     return found
-
-
-def lease_row(task: Task, rowid: int | None) -> Row:
-    """State, received, row number, LEASE."""
-    return (int(task.state), int(task.received), rowid, *_lease(task))
-
-
-def change_row(task: Task, rowid: int | None) -> Row:
-    """State, received, row number, CHANGE."""
-    return (int(task.state), int(task.received), rowid, *_change(task))
-
-
-def close_row(task: Task, rowid: int | None) -> Row:
-    """State, row number, lease number and bits, CLOSE."""
-    return (int(task.state), rowid, *_close(task))
-
-
-def insert_row(task: Task) -> Row:
-    """State, kind, received, INSERT."""
-    return (int(task.state), int(task.kind), int(task.received), *_insert(task))

@@ -1,5 +1,8 @@
 -- name: reserve_keys
--- Take the keys that are free; returns the names of those.
+-- Take the keys that are free. The second statement, for when that were not all, also returns their names.
+insert into keys (namespace, app, kind, key, task_id, digest, expires_at)
+values :rows(7)
+on conflict do nothing;
 insert into keys (namespace, app, kind, key, task_id, digest, expires_at)
 values :rows(7)
 on conflict do nothing

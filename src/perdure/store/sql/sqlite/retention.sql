@@ -1,7 +1,9 @@
 -- name: trim_closed
--- Delete the tasks that closed first: their attempts, then the tasks.
+-- Delete the tasks that closed first: their attempts and payloads, then the tasks.
 delete from attempts
 where task_id in (select id from closed_tasks where closed_at < ? order by closed_at, rowid limit ?);
+delete from payloads
+where rowid in (select payload_at from closed_tasks where closed_at < ? order by closed_at, rowid limit ?);
 delete from closed_tasks
 where rowid in (select rowid from closed_tasks where closed_at < ? order by closed_at, rowid limit ?);
 

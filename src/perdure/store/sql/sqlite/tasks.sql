@@ -38,14 +38,14 @@ where id in (select wanted.id from wanted);
 -- name: read
 -- Tasks by id, open or closed, whole.
 with wanted (id) as (values :rows(1))
-select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, rowid,
+select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, tasks.rowid,
     payload, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
     priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
     lease_length, lease_until, cancel_deadline, wake_at,
     attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
     started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
     done_number, done_bits, done_state, null, null
-from tasks
+from tasks left join payloads on payloads.rowid = payload_at
 where id in (select wanted.id from wanted)
 union all
 select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, 0,
@@ -55,7 +55,7 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
     attempt, lost_deliveries, lease_number, 0, 0, null, worker, null,
     started_at, attempt_started_at, null, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
     done_number, done_bits, done_state, result, closed_at
-from closed_tasks
+from closed_tasks left join payloads on payloads.rowid = payload_at
 where id in (select wanted.id from wanted);
 
 -- name: find
@@ -92,14 +92,14 @@ limit :limit;
 
 -- name: claim
 -- Ready tasks of one lane from behind a place on, whole, in queue order.
-select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, rowid,
+select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, tasks.rowid,
     payload, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
     priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
     lease_length, lease_until, cancel_deadline, wake_at,
     attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
     started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
     done_number, done_bits, done_state, null, null
-from tasks
+from tasks left join payloads on payloads.rowid = payload_at
 where lane = ? and place is not null and (priority, place, id) > (?, ?, ?)
 order by priority, place, id
 limit ?;
@@ -120,30 +120,30 @@ limit ?;
 
 -- name: leased_by
 -- Tasks that a worker process holds, whole.
-select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, rowid,
+select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, tasks.rowid,
     payload, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
     priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
     lease_length, lease_until, cancel_deadline, wake_at,
     attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
     started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
     done_number, done_bits, done_state, null, null
-from tasks
+from tasks left join payloads on payloads.rowid = payload_at
 where session = ?
-order by rowid
+order by tasks.rowid
 limit ?;
 
 -- name: leased_by_poll
 -- Tasks that one poll of a worker process got and whose receipt was not acknowledged, whole.
-select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, rowid,
+select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, tasks.rowid,
     payload, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
     priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
     lease_length, lease_until, cancel_deadline, wake_at,
     attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
     started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
     done_number, done_bits, done_state, null, null
-from tasks
+from tasks left join payloads on payloads.rowid = payload_at
 where session = ? and poll = ? and not received
-order by rowid
+order by tasks.rowid
 limit ?;
 
 -- name: next_alarm
@@ -187,42 +187,66 @@ where tasks.id = beats.id
 returning id, cancel_requested_at is not null;
 
 -- name: close
--- Move tasks to the closed ones: a copy that is fenced by the lease, then, when all rows matched, the delete.
+-- Move tasks to the closed ones: a copy that is fenced by the lease, of jobs that simply succeeded or of any tasks;
+-- then, when all rows matched, the delete.
 insert into closed_tasks (
-    state, updated_at, attempt, lost_deliveries, started_at, cancel_requested_at, cancel_reason,
-    done_number, done_bits, done_state, closed_at, progress, checkpoint, failure, result,
-    id, namespace, type, lane, created_at, app, kind, queue, idempotency_key, retry_policy, timeouts, max_attempts,
+    updated_at, attempt, lost_deliveries, started_at, done_number, done_bits, done_state, closed_at, result, state,
+    kind,
+    id, namespace, type, lane, created_at, app, queue, idempotency_key, retry_policy, timeouts, max_attempts,
     identity, retry_of, priority, fairness_key, run_at, expires_at, deadline, lease_length, lease_number, worker,
-    attempt_started_at,
-    parent_namespace, parent_workflow_id, parent_run_id, parent_event_id, workflow_id, first_run_id, original_run_id,
-    previous_run_id, root_workflow_id, root_run_id, reset_run_id, reset_event_id, chain_attempt, cron, branch,
-    event_count, history_bytes, digest, build, versioning_behavior, memo, search_attributes, user_metadata, links,
-    headers, payload
+    attempt_started_at, payload_at
 )
 select
-    column1, column5, column6, column7, column8, column9, column10,
-    column11, column12, column13, column14, column15, column16, column17, column18,
-    id, namespace, type, lane, created_at, app, kind, queue, idempotency_key, retry_policy, timeouts, max_attempts,
+    column4, column5, column6, column7, column8, column9, column10, column11, column12, 10, 1,
+    id, namespace, type, lane, created_at, app, queue, idempotency_key, retry_policy, timeouts, max_attempts,
     identity, retry_of, priority, fairness_key, run_at, expires_at, deadline, lease_length, lease_number, worker,
-    attempt_started_at,
-    parent_namespace, parent_workflow_id, parent_run_id, parent_event_id, workflow_id, first_run_id, original_run_id,
-    previous_run_id, root_workflow_id, root_run_id, reset_run_id, reset_event_id, chain_attempt, cron, branch,
-    event_count, history_bytes, digest, build, versioning_behavior, memo, search_attributes, user_metadata, links,
-    headers, payload
-from (values :rows(18)) as closing
+    attempt_started_at, payload_at
+from (values :rows(12)) as closing
 cross join tasks
-where tasks.rowid = column2 and tasks.lease_number = column3 and tasks.lease_bits = column4;
+where tasks.rowid = column1 and tasks.lease_number = column2 and tasks.lease_bits = column3;
+insert into closed_tasks (
+    updated_at, attempt, lost_deliveries, started_at, done_number, done_bits, done_state, closed_at, result, state,
+    kind, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
+    id, namespace, type, lane, created_at, app, queue, idempotency_key, retry_policy, timeouts, max_attempts,
+    identity, retry_of, priority, fairness_key, run_at, expires_at, deadline, lease_length, lease_number, worker,
+    attempt_started_at, payload_at,
+    parent_namespace, parent_workflow_id, parent_run_id, parent_event_id, workflow_id, first_run_id,
+    original_run_id, previous_run_id, root_workflow_id, root_run_id, reset_run_id, reset_event_id, chain_attempt,
+    cron, branch, event_count, history_bytes, digest, build, versioning_behavior, memo, search_attributes,
+    user_metadata, links
+)
+select
+    column4, column5, column6, column7, column8, column9, column10, column11, column12, column13, column14,
+    column15, column16, column17, column18, column19,
+    id, namespace, type, lane, created_at, app, queue, idempotency_key, retry_policy, timeouts, max_attempts,
+    identity, retry_of, priority, fairness_key, run_at, expires_at, deadline, lease_length, lease_number, worker,
+    attempt_started_at, payload_at,
+    parent_namespace, parent_workflow_id, parent_run_id, parent_event_id, workflow_id, first_run_id,
+    original_run_id, previous_run_id, root_workflow_id, root_run_id, reset_run_id, reset_event_id, chain_attempt,
+    cron, branch, event_count, history_bytes, digest, build, versioning_behavior, memo, search_attributes,
+    user_metadata, links
+from (values :rows(19)) as closing
+cross join tasks
+where tasks.rowid = column1 and tasks.lease_number = column2 and tasks.lease_bits = column3;
 delete from tasks where rowid in (values :rows(1));
 
 -- name: lease
--- Write claims.
+-- Write claims: of tasks without deadlines, or any.
 update tasks
-set state = column1, received = column2, place = null, ready_at = null, lease_number = column4, lease_bits = column5,
-    session = column6, worker = column7, poll = column8, attempt_started_at = column9, heartbeat_at = column10,
-    lease_until = column11, attempt_deadline = column12, heartbeat_deadline = column13, wake_at = column14,
-    updated_at = column15
+set state = 2, received = 0, place = null, ready_at = null, attempt_deadline = null, heartbeat_deadline = null,
+    lease_number = column2, lease_bits = column3, session = column4, worker = column5, poll = column6,
+    attempt_started_at = column7, heartbeat_at = column8, lease_until = column9, wake_at = column10,
+    updated_at = column11
+from (values :rows(11)) as leases
+where tasks.rowid = column1;
+update tasks
+set place = null, ready_at = null,
+    lease_number = column2, lease_bits = column3, session = column4, worker = column5, poll = column6,
+    attempt_started_at = column7, heartbeat_at = column8, lease_until = column9, wake_at = column10,
+    updated_at = column11, state = column12, received = column13, attempt_deadline = column14,
+    heartbeat_deadline = column15
 from (values :rows(15)) as leases
-where tasks.rowid = column3;
+where tasks.rowid = column1;
 
 -- name: change
 -- Write all that a decision may change on an open task.
@@ -238,13 +262,21 @@ from (values :rows(30)) as changes
 where tasks.rowid = column3;
 
 -- name: insert
--- New open tasks.
+-- The next number for payloads; the payloads; new open tasks: jobs for now, which leave the other columns to their
+-- defaults, or any. A number that a task refers to is below the highest one, because payloads go with their task only.
+select coalesce(max(rowid), 0) + 1 from payloads;
+insert into payloads (rowid, payload, headers) values :rows(3);
 insert into tasks (
-    state, kind, received, id, namespace, type, lane, created_at, updated_at, app, queue, payload, headers,
-    idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of, priority, fairness_key, place, run_at,
-    ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline, lease_length, lease_until, cancel_deadline,
-    wake_at, attempt, lost_deliveries, lease_number, lease_bits, session, worker, poll, started_at,
-    attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure, done_number,
-    done_bits, done_state
+    payload_at, id, namespace, type, lane, created_at, updated_at, app, queue, idempotency_key, max_attempts,
+    identity, priority, fairness_key, place, lease_length
 )
-values :rows(50);
+values :rows(16);
+insert into tasks (
+    payload_at, id, namespace, type, lane, created_at, updated_at, app, queue, idempotency_key, max_attempts,
+    identity, priority, fairness_key, place, lease_length, state, kind, retry_policy, timeouts, retry_of, run_at,
+    ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline, lease_until, cancel_deadline, wake_at,
+    attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll, started_at,
+    attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
+    done_number, done_bits, done_state
+)
+values :rows(49);

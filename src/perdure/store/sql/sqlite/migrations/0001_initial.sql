@@ -1,20 +1,22 @@
 -- Open tasks, closed tasks, their attempts, keys, worker processes, the pulse.
 --
--- Tables of 1 KB rows have an integer rowid, because moving such rows inside the tree of a blob key costs double. The
--- large blobs come last: a statement that does not ask for them then never follows their overflow pages. The columns
--- from parent_namespace to links are those of workflow runs and activities; jobs leave them null.
+-- Tables of large rows have an integer rowid, because moving such rows inside the tree of a blob key costs double. What
+-- a customer gave is written once, to payloads, so that the many changes of a task rewrite small rows; payload_at is its
+-- rowid there, null for nothing. Large blobs come last: a statement that does not ask for them then never follows their
+-- overflow pages. The columns from parent_namespace to links are those of workflow runs and activities; jobs leave them
+-- null. The defaults of tasks are those of a new job.
 
 create table tasks (
     rowid integer primary key,
     id blob not null,
     namespace text not null,
     type text not null,
-    state integer not null,
+    state integer not null default 1,
     lane text not null,
     created_at integer not null,
     updated_at integer not null,
     app text not null,
-    kind integer not null,
+    kind integer not null default 1,
     queue text not null,
     idempotency_key text,
     retry_policy blob,
@@ -22,6 +24,7 @@ create table tasks (
     max_attempts integer not null,
     identity text not null,
     retry_of blob,
+    payload_at integer,
     priority integer not null,
     fairness_key text not null,
     place integer,
@@ -35,11 +38,11 @@ create table tasks (
     lease_until integer,
     cancel_deadline integer,
     wake_at integer,
-    attempt integer not null,
-    lost_deliveries integer not null,
-    lease_number integer not null,
-    lease_bits integer not null,
-    received integer not null,
+    attempt integer not null default 0,
+    lost_deliveries integer not null default 0,
+    lease_number integer not null default 0,
+    lease_bits integer not null default 0,
+    received integer not null default 0,
     session integer,
     worker text,
     poll integer,
@@ -48,9 +51,9 @@ create table tasks (
     heartbeat_at integer,
     cancel_requested_at integer,
     cancel_reason text,
-    done_number integer not null,
-    done_bits integer not null,
-    done_state integer not null,
+    done_number integer not null default 0,
+    done_bits integer not null default 0,
+    done_state integer not null default 0,
     -- the parent of an activity, a timer or a child workflow
     parent_namespace text,
     parent_workflow_id text,
@@ -96,11 +99,9 @@ create table tasks (
     user_metadata blob,
     links blob,
     -- what may be large
-    headers blob,
     progress blob,
     checkpoint blob,
-    failure blob,
-    payload blob
+    failure blob
 ) strict;
 create unique index tasks_id on tasks (id);
 create index tasks_ready on tasks (lane, priority, place, id) where place is not null;
@@ -125,6 +126,7 @@ create table closed_tasks (
     max_attempts integer not null,
     identity text not null,
     retry_of blob,
+    payload_at integer,
     priority integer not null,
     fairness_key text not null,
     run_at integer,
@@ -168,15 +170,19 @@ create table closed_tasks (
     search_attributes blob,
     user_metadata blob,
     links blob,
-    headers blob,
     progress blob,
     checkpoint blob,
     failure blob,
-    payload blob,
     result blob
 ) strict;
 create unique index closed_tasks_id on closed_tasks (id);
 create index closed_tasks_closed_at on closed_tasks (closed_at);
+
+create table payloads (
+    rowid integer primary key,
+    payload blob,
+    headers blob
+) strict;
 
 create table attempts (
     rowid integer primary key,

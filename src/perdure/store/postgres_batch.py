@@ -7,7 +7,7 @@ insert by arrays at 200 rows, and faster from the first row on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -15,28 +15,15 @@ import asyncpg
 
 from perdure.core.commands import Heartbeat
 from perdure.core.model import Attempt, Key, Pulse, Task, WorkerSession
-from perdure.store import rows
+from perdure.store import postgres_rows, rows
 from perdure.store.base import CommitUnknown, DataFault, Demand, KeyName, Place, StoreFault
 from perdure.store.postgres_clock import Clock
 from perdure.store.postgres_session import Backend, Session, refused
 
-_LEASE = attrgetter("id", "state", "received", *rows.LEASE)
-_CHANGE = attrgetter("id", "state", "received", *rows.CHANGE)
-_CLOSE = attrgetter("id", "lease_number", "lease_bits", "state", *rows.CLOSE)
-_INSERT_COLUMNS = ("state", "kind", "received", *rows.INSERT)
-_INSERT = attrgetter(*_INSERT_COLUMNS)
-_RECORD = attrgetter(*Attempt.__struct_fields__)
-_KEY = attrgetter(*Key.__struct_fields__)
-_SESSION = attrgetter(*WorkerSession.__struct_fields__)
 _BEAT = attrgetter("lease.task_id", "lease.number", "lease.bits", "progress", "checkpoint")
 
 _START = Place(priority=0, place=0, task_id=bytes(16))
 """Before every place of a lane."""
-
-
-def _columns(values: Sequence[Any], row: Callable[[Any], tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """An array a column of `values` turned into rows."""
-    return list(zip(*map(row, values), strict=True))
 
 
 def _demand(demand: Demand) -> tuple[str, int, int, int, bytes]:
@@ -122,12 +109,17 @@ class PostgresBatch:
 
     # keys ------------------------------------------------------------------------------------------------------
     async def reserve_keys(self, keys: Sequence[Key]) -> set[KeyName]:
-        return {tuple(row) for row in await self._fetch("reserve_keys", *_columns(keys, _KEY))} if keys else set()
+        if not keys:
+            return set()
+        taken, *names = (await self._fetch("reserve_keys", *postgres_rows.keys(keys)))[0]
+        if taken == len(keys):
+            return {key.name for key in keys}
+        return set(zip(*names, strict=True)) if taken else set()
 
     async def read_keys(self, names: Sequence[KeyName]) -> dict[KeyName, Key]:
         if not names:
             return {}
-        found = [Key(*row) for row in await self._fetch("read_keys", *_columns(names, tuple))]
+        found = [Key(*row) for row in await self._fetch("read_keys", *postgres_rows.columns(names, tuple))]
         return {key.name: key for key in found}
 
     async def replace_key(self, old: Key, new: Key) -> bool:
@@ -144,7 +136,7 @@ class PostgresBatch:
     async def claim(self, demands: Sequence[Demand]) -> dict[str, list[Task]]:
         claimed: dict[str, list[Task]] = {demand.lane: [] for demand in demands}
         if demands:
-            for row in await self._locked("claim", *_columns(demands, _demand)):
+            for row in await self._locked("claim", *postgres_rows.columns(demands, _demand)):
                 task = rows.task(row)
                 claimed[task.lane].append(task)
         return claimed
@@ -162,7 +154,7 @@ class PostgresBatch:
     async def beat(self, beats: Sequence[Heartbeat]) -> dict[bytes, bool]:
         if not beats:
             return {}
-        found = await self._fetch("beat", *_columns(beats, _BEAT), self._now)
+        found = await self._fetch("beat", *postgres_rows.columns(beats, _BEAT), self._now)
         if found:
             self._learn(*found[0][2:])
         return {row[0]: row[1] for row in found}
@@ -173,15 +165,15 @@ class PostgresBatch:
 
     # writes ----------------------------------------------------------------------------------------------------
     async def close(self, tasks: Sequence[Task]) -> None:
-        if tasks and await self._write("close", *_columns(tasks, _CLOSE)) != len(tasks):
+        if tasks and await self._write("close", *postgres_rows.closes(tasks)) != len(tasks):
             raise StoreFault("close: a row does not have the lease that was decided upon")
 
     async def lease(self, tasks: Sequence[Task]) -> None:
-        if tasks and await self._write("lease", *_columns(tasks, _LEASE)) != len(tasks):
+        if tasks and await self._write("lease", *postgres_rows.leases(tasks)) != len(tasks):
             raise StoreFault("lease: a row is gone")
 
     async def change(self, tasks: Sequence[Task]) -> None:
-        if tasks and await self._write("change", *_columns(tasks, _CHANGE)) != len(tasks):
+        if tasks and await self._write("change", *postgres_rows.changes(tasks)) != len(tasks):
             raise StoreFault("change: a row is gone")
 
     async def insert(self, tasks: Sequence[Task]) -> None:
@@ -190,7 +182,7 @@ class PostgresBatch:
         await self._begin()
         self._inserted += [task.id for task in tasks]
         try:
-            await self._session.copy("tasks", _INSERT_COLUMNS, map(_INSERT, tasks))
+            await self._session.copy("tasks", *postgres_rows.inserts(tasks))
         except DataFault:
             raise
         except StoreFault as fault:
@@ -200,7 +192,7 @@ class PostgresBatch:
 
     async def record(self, attempts: Sequence[Attempt]) -> None:
         if attempts:
-            await self._write("record", *_columns(attempts, _RECORD))
+            await self._write("record", *postgres_rows.records(attempts))
 
     # workers, pulse ----------------------------------------------------------------------------------------------
     async def lock_session(self, incarnation: int) -> WorkerSession | None:
@@ -208,7 +200,7 @@ class PostgresBatch:
         return WorkerSession(*found[0]) if found else None
 
     async def put_session(self, session: WorkerSession) -> None:
-        await self._write("put_session", *_SESSION(session))
+        await self._write("put_session", *postgres_rows.session(session))
 
     async def ending_sessions(self, limit: int) -> list[WorkerSession]:
         return [WorkerSession(*row) for row in await self._locked("ending_sessions", limit, self._now)]

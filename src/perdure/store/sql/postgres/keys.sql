@@ -1,10 +1,23 @@
 -- name: reserve_keys
--- Take the keys that are free, in sorted order so that two batches never wait for each other in a ring.
-insert into keys (namespace, app, kind, key, task_id, digest, expires_at)
-select * from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::uuid[], $6::bytea[], $7::bigint[])
-order by 1, 2, 3, 4
-on conflict do nothing
-returning namespace, app, kind, key;
+-- Take the keys that are free, in the order given; how many, and which if those are not all.
+with taken as (
+    insert into keys (key, task_id, digest, expires_at, namespace, app, kind)
+    select v.key, v.task_id, v.digest, v.expires_at, ($6::text[])[v.class], ($7::text[])[v.class], ($8::text[])[v.class]
+    from unnest($1::text[], $2::uuid[], $3::bytea[], $4::bigint[], $5::integer[])
+        as v (key, task_id, digest, expires_at, class)
+    on conflict do nothing
+    returning namespace, app, kind, key
+),
+counted as materialized (
+    select count(*) as number from taken
+)
+select counted.number, names.*
+from counted
+left join lateral (
+    select array_agg(namespace), array_agg(app), array_agg(kind), array_agg(key)
+    from taken
+    where counted.number < cardinality($1::text[])
+) as names on true;
 
 -- name: read_keys
 -- Keys by name.

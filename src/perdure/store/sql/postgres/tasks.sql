@@ -170,63 +170,47 @@ where tasks.id = timed.id
 returning tasks.id, cancel_requested_at is not null, timed.clock_now, pg_current_xact_id()::text::bigint;
 
 -- name: close
--- Move tasks to the closed ones, fenced by the lease; what does not change stays inside the database.
-with ending as materialized (
-    select * from unnest(
-        $1::uuid[], $2::integer[], $3::bigint[], $4::smallint[], $5::bigint[], $6::integer[], $7::integer[],
-        $8::bigint[], $9::bigint[], $10::text[], $11::integer[], $12::bigint[], $13::smallint[], $14::bigint[],
-        $15::bytea[], $16::bytea[], $17::bytea[], $18::bytea[]
-    ) as v (
-        id, lease_number, lease_bits, state, updated_at, attempt, lost_deliveries, started_at, cancel_requested_at,
-        cancel_reason, done_number, done_bits, done_state, closed_at, progress, checkpoint, failure, result
-    )
-),
-ended as (
-    delete from tasks using ending
-    where tasks.id = ending.id
-        and tasks.lease_number = ending.lease_number
-        and tasks.lease_bits = ending.lease_bits
+-- Move tasks to the closed ones, fenced by the lease; what does not change stays inside the database. Columns of
+-- workflow runs are not named: jobs leave them null.
+with ended as (
+    delete from tasks
+    using unnest($1::uuid[], $2::integer[], $3::bigint[], $4::bigint[], $5::bytea[], $6::integer[])
+        as v (id, lease_number, lease_bits, done_bits, result, class)
+    where tasks.id = v.id and tasks.lease_number = v.lease_number and tasks.lease_bits = v.lease_bits
     returning
-        tasks.id, tasks.created_at, ending.updated_at, ending.closed_at, tasks.lease_length, ending.done_bits,
-        tasks.max_attempts, ending.attempt, ending.lost_deliveries, tasks.lease_number, ending.done_number,
-        ending.state, tasks.kind, tasks.priority, ending.done_state, tasks.namespace, tasks.app, tasks.type,
-        tasks.queue, tasks.lane, tasks.fairness_key, tasks.identity, tasks.run_at, tasks.expires_at, tasks.deadline,
-        ending.started_at, tasks.attempt_started_at, ending.cancel_requested_at, tasks.retry_of,
-        tasks.idempotency_key, tasks.worker, ending.cancel_reason, tasks.retry_policy, tasks.timeouts,
-        tasks.parent_namespace, tasks.parent_workflow_id, tasks.parent_run_id, tasks.parent_event_id,
-        tasks.workflow_id, tasks.first_run_id, tasks.original_run_id, tasks.previous_run_id, tasks.root_workflow_id,
-        tasks.root_run_id, tasks.reset_run_id, tasks.reset_event_id, tasks.chain_attempt, tasks.cron, tasks.branch,
-        tasks.event_count, tasks.history_bytes, tasks.digest, tasks.build, tasks.versioning_behavior, tasks.memo,
-        tasks.search_attributes, tasks.user_metadata, tasks.links, tasks.headers, ending.progress, ending.checkpoint,
-        ending.failure, tasks.payload, ending.result
+        tasks.id, tasks.created_at, tasks.lease_length, tasks.max_attempts, tasks.lease_number, tasks.kind,
+        tasks.priority, tasks.namespace, tasks.app, tasks.type, tasks.queue, tasks.lane, tasks.fairness_key,
+        tasks.identity, tasks.run_at, tasks.expires_at, tasks.deadline, tasks.attempt_started_at, tasks.retry_of,
+        tasks.idempotency_key, tasks.worker, tasks.retry_policy, tasks.timeouts, tasks.headers, tasks.payload,
+        v.done_bits, v.result, v.class
 )
 insert into closed_tasks (
-    id, created_at, updated_at, closed_at, lease_length, done_bits, max_attempts, attempt, lost_deliveries,
-    lease_number, done_number, state, kind, priority, done_state, namespace, app, type, queue, lane, fairness_key,
-    identity, run_at, expires_at, deadline, started_at, attempt_started_at, cancel_requested_at, retry_of,
-    idempotency_key, worker, cancel_reason, retry_policy, timeouts, parent_namespace, parent_workflow_id,
-    parent_run_id, parent_event_id, workflow_id, first_run_id, original_run_id, previous_run_id, root_workflow_id,
-    root_run_id, reset_run_id, reset_event_id, chain_attempt, cron, branch, event_count, history_bytes, digest, build,
-    versioning_behavior, memo, search_attributes, user_metadata, links, headers, progress, checkpoint, failure,
-    payload, result
+    id, created_at, lease_length, max_attempts, lease_number, kind, priority, namespace, app, type, queue, lane,
+    fairness_key, identity, run_at, expires_at, deadline, attempt_started_at, retry_of, idempotency_key, worker,
+    retry_policy, timeouts, headers, payload, done_bits, result,
+    state, updated_at, attempt, lost_deliveries, started_at, cancel_requested_at, cancel_reason, done_number,
+    done_state, closed_at, progress, checkpoint, failure
 )
-select * from ended;
+select
+    id, created_at, lease_length, max_attempts, lease_number, kind, priority, namespace, app, type, queue, lane,
+    fairness_key, identity, run_at, expires_at, deadline, attempt_started_at, retry_of, idempotency_key, worker,
+    retry_policy, timeouts, headers, payload, done_bits, result,
+    ($7::smallint[])[class], ($8::bigint[])[class], ($9::integer[])[class], ($10::integer[])[class],
+    ($11::bigint[])[class], ($12::bigint[])[class], ($13::text[])[class], ($14::integer[])[class],
+    ($15::smallint[])[class], ($16::bigint[])[class], ($17::bytea[])[class], ($18::bytea[])[class],
+    ($19::bytea[])[class]
+from ended;
 
 -- name: lease
 -- Write claims.
 update tasks
-set place = null, ready_at = null,
-    state = v.state, received = v.received, lease_number = v.lease_number, lease_bits = v.lease_bits,
-    session = v.session, worker = v.worker, poll = v.poll, attempt_started_at = v.attempt_started_at,
-    heartbeat_at = v.heartbeat_at, lease_until = v.lease_until, attempt_deadline = v.attempt_deadline,
-    heartbeat_deadline = v.heartbeat_deadline, wake_at = v.wake_at, updated_at = v.updated_at
-from unnest(
-    $1::uuid[], $2::smallint[], $3::boolean[], $4::integer[], $5::bigint[], $6::bigint[], $7::text[], $8::bigint[],
-    $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[]
-) as v (
-    id, state, received, lease_number, lease_bits, session, worker, poll, attempt_started_at, heartbeat_at,
-    lease_until, attempt_deadline, heartbeat_deadline, wake_at, updated_at
-)
+set place = null, ready_at = null, lease_number = v.lease_number, lease_bits = v.lease_bits,
+    state = ($5::smallint[])[v.class], received = ($6::boolean[])[v.class], session = ($7::bigint[])[v.class],
+    worker = ($8::text[])[v.class], poll = ($9::bigint[])[v.class], attempt_started_at = ($10::bigint[])[v.class],
+    heartbeat_at = ($11::bigint[])[v.class], lease_until = ($12::bigint[])[v.class],
+    attempt_deadline = ($13::bigint[])[v.class], heartbeat_deadline = ($14::bigint[])[v.class],
+    wake_at = ($15::bigint[])[v.class], updated_at = ($16::bigint[])[v.class]
+from unnest($1::uuid[], $2::integer[], $3::bigint[], $4::integer[]) as v (id, lease_number, lease_bits, class)
 where tasks.id = v.id;
 
 -- name: change

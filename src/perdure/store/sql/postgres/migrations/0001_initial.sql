@@ -220,7 +220,8 @@ create table keys (
     task_id uuid not null,
     expires_at bigint not null,
     digest bytea not null,
-    primary key (namespace, app, kind, key)
+    -- the key first: it is the one that differs, so a look-up compares one column and not four
+    primary key (key, namespace, app, kind)
 ) with (
     autovacuum_vacuum_scale_factor = 0.05,
     autovacuum_vacuum_cost_delay = 0

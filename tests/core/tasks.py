@@ -22,7 +22,7 @@ def new_mint(seed: int = 1) -> Mint:
 
 def new_rounds() -> Rounds:
     rounds = Rounds()
-    rounds.learn("lane", 0)
+    rounds.learn("lane", 0, 0)
     return rounds
 
 

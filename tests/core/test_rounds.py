@@ -14,7 +14,7 @@ from perdure.core.rounds import Rounds
 
 def lane(highest: int = 0) -> Rounds:
     rounds = Rounds()
-    rounds.learn("lane", highest)
+    rounds.learn("lane", 0, highest)
     return rounds
 
 
@@ -88,15 +88,15 @@ def test_a_restart_keeps_the_order_of_what_is_queued() -> None:
 def test_a_lane_is_learned_once() -> None:
     rounds = Rounds()
     assert set(rounds.unknown({"lane", "other"})) == {"lane", "other"}
-    rounds.learn("lane", 7)
-    rounds.learn("lane", 1)
+    rounds.learn("lane", 0, 7)
+    rounds.learn("lane", 0, 1)
     assert rounds.unknown({"lane", "other"}) == ["other"]
     assert rounds.next("lane", "A") == 8
 
 
 def test_lanes_do_not_know_of_each_other() -> None:
     rounds = lane()
-    rounds.learn("other", 0)
+    rounds.learn("other", 0, 0)
     rounds.serve("other", 100)
     rounds.serve("unseen", 100)
     assert rounds.next("lane", "A") == 1
@@ -136,3 +136,13 @@ def test_very_many_waiting_keys_are_bounded_and_cost_each_task_the_same() -> Non
     assert len(rounds._lanes["lane"].tags) <= rounds_module.MAX_TAGS
     assert time.process_time() - started < 20
 
+
+def test_servers_do_not_drift_apart() -> None:
+    """One that serves no polls learns from the store how far the others are; else its new tasks would pass all
+    theirs."""
+    one, other = lane(), lane()
+    for _ in range(1000):
+        one.serve("lane", one.next("lane", ""))
+    waits = one.next("lane", "")
+    other.learn("lane", waits, waits)
+    assert other.next("lane", "") >= waits

@@ -400,7 +400,7 @@ async def test_leased_by_is_bounded(store: Store) -> None:
         assert len(await batch.leased_by(7, 3)) == 3
 
 
-async def test_highest_places(store: Store) -> None:
+async def test_places(store: Store) -> None:
     await insert(
         store,
         new_task(1, place=4, priority=1),
@@ -409,8 +409,8 @@ async def test_highest_places(store: Store) -> None:
         new_task(4, place=None, lane="lane-3"),
     )
     async with store.batch() as batch:
-        highest = await batch.highest_places(["lane-1", "lane-2", "lane-3", "lane-4"])
-    assert highest == {"lane-1": 9, "lane-2": 7, "lane-3": 0, "lane-4": 0}
+        places = await batch.places(["lane-1", "lane-2", "lane-3", "lane-4"])
+    assert places == {"lane-1": (4, 9), "lane-2": (7, 7)}
 
 
 # closing -------------------------------------------------------------------------------------------------------------

@@ -166,7 +166,7 @@ INDEXES = {
     "due": "tasks_wake",
     "leased_by": "tasks_session",
     "leased_by_poll": "tasks_session",
-    "highest_places": "tasks_ready",
+    "places": "tasks_ready",
     "beat": "tasks_pkey",
     "lease": "tasks_pkey",
     "change": "tasks_pkey",

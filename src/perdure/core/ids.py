@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import random
 import struct
+from collections.abc import Callable
 
 from perdure.core.errors import InvalidArgument
 from perdure.core.model import Lease
@@ -22,12 +23,32 @@ _HEX = "0123456789abcdef"
 
 def slot_of(*parts: str) -> int:
     """The slot of a tuple of names; stable for ever over processes and versions."""
-    digest = hashlib.blake2b(digest_size=8)
-    for part in parts:
-        data = part.encode()
-        digest.update(len(data).to_bytes(4, "big"))
-        digest.update(data)
+    return _slot(_begin(parts))
+
+
+def slots_under(*parts: str) -> Callable[[str], int]:
+    """The slot of `parts` and one more name, as a function of that name: what its tuples share is hashed once."""
+    begun = _begin(parts)
+
+    def slot_of_last(last: str) -> int:
+        digest = begun.copy()
+        digest.update(_prefixed(last))
+        return _slot(digest)
+
+    return slot_of_last
+
+
+def _begin(parts: tuple[str, ...]) -> hashlib.blake2b:
+    return hashlib.blake2b(b"".join(map(_prefixed, parts)), digest_size=8)
+
+
+def _slot(digest: hashlib.blake2b) -> int:
     return int.from_bytes(digest.digest(), "big") & (SLOTS - 1)
+
+
+def _prefixed(part: str) -> bytes:
+    data = part.encode()
+    return len(data).to_bytes(4, "big") + data
 
 
 def slot(task_id: bytes) -> int:

@@ -41,9 +41,14 @@ class Rounds:
         """Those of `lanes` that `learn` was not called for."""
         return [lane for lane in lanes if lane not in self._lanes]
 
-    def learn(self, lane: str, highest: int) -> None:
-        """The highest round stored in a lane; once a lane."""
-        self._lanes.setdefault(lane, _Lane(highest))
+    def learn(self, lane: str, lowest: int, highest: int) -> None:
+        """The rounds stored in a lane, 0 if it is empty: when it is first seen, and again from time to time where other
+        servers serve it too. What waits longest tells how far they are: nothing new may start before it."""
+        seen = self._lanes.get(lane)
+        if seen is None:
+            seen = self._lanes[lane] = _Lane(highest)
+        if lowest:
+            seen.time = max(seen.time, lowest - 1)
         if len(self._lanes) > MAX_LANES:
             del self._lanes[next(iter(self._lanes))]
 

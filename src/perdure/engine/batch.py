@@ -272,9 +272,9 @@ class Batch:
         """The highest stored round of lanes of old tasks that this server sees for the first time."""
         unknown = self._rounds.unknown({task.lane for task in self.ledger.rows.values()})
         if unknown:
-            highest = await rows.highest_places(unknown)
+            places = await rows.places(unknown)
             for lane in unknown:
-                self._rounds.learn(lane, highest.get(lane, 0))
+                self._rounds.learn(lane, *places.get(lane, (0, 0)))
 
     # --------------------------------------------------------------------------------------------------- decisions
     def _answer(self, item: Item, decision: Callable[..., c.Outcome], *arguments: object) -> None:

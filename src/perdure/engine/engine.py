@@ -21,7 +21,7 @@ from perdure.core import commands as c
 from perdure.core.errors import Internal, InvalidArgument, OutcomeUnknown, Unavailable
 from perdure.core.ids import Mint
 from perdure.core.model import Task
-from perdure.core.rounds import Rounds
+from perdure.core.rounds import MAX_LANES, Rounds
 from perdure.engine.alarms import Alarms
 from perdure.engine.batch import Batch
 from perdure.engine.dispatch import Dispatch, Parked, PollRequest
@@ -38,6 +38,7 @@ log = logging.getLogger("perdure.engine")
 RETENTION_SECONDS = 30 * 86_400.0  #: how long closed tasks are kept by default (PERS-13)
 MAX_DEFERRALS = 20  #: then a command waits for its row's lock, by itself
 _DEFERRALS_AT_ONCE = 3
+_LEARN_AGAIN = 1.0  #: seconds until a lane's rounds are asked for again where others serve it too
 _REFUSALS = 3  #: then a refused statement is its commands' fault
 _LONGEST_PAUSE = 2.0  #: seconds between tries while the database is away
 
@@ -60,6 +61,7 @@ class Engine:
         self._patient = False  #: one command waits for a lock
         self._faults = 0  #: tries that failed since one succeeded
         self._learning = asyncio.Lock()
+        self._learned: dict[str, float] = {}  #: lane -> when it was asked for, on the loop's clock
         self._stopping = False
         self._alarms = Alarms(store, self.apply, lambda: self._loops[0].nudge())
         self._hints = Hints(store, self._heard_ready, self._heard_closed)
@@ -178,15 +180,25 @@ class Engine:
     async def _prepare(self, items: list[Item], polls: list[Parked], *, patient: bool) -> Batch:
         """A batch whose lanes are known. Those seen for the first time are asked for one runner at a time, so that
         batches in flight keep the order of arrival."""
-        lanes = _lanes_touched(items)
-        if self._rounds.unknown(lanes):
+        if lanes := self._to_learn(_lanes_touched(items)):
             async with self._learning:
-                if unknown := self._rounds.unknown(lanes):  # the runner before may have asked for them
+                if lanes := self._to_learn(lanes):  # the runner before may have asked for them
                     async with self.store.batch() as rows:
-                        highest = await rows.highest_places(unknown)
-                    for lane in unknown:
-                        self._rounds.learn(lane, highest.get(lane, 0))
+                        places = await rows.places(sorted(lanes))
+                    if len(self._learned) > MAX_LANES:
+                        self._learned.clear()
+                    for lane in lanes:
+                        self._rounds.learn(lane, *places.get(lane, (0, 0)))
+                        self._learned[lane] = asyncio.get_running_loop().time()
         return Batch(items, polls, self.mint, self._rounds, self.now, patient=patient)
+
+    def _to_learn(self, lanes: set[str]) -> set[str]:
+        """Lanes seen for the first time; while there are other servers, also those not asked for lately."""
+        unknown = set(self._rounds.unknown(lanes))
+        if self._hints.others:
+            late = asyncio.get_running_loop().time() - _LEARN_AGAIN
+            unknown.update(lane for lane in lanes if self._learned.get(lane, 0.0) < late)
+        return unknown
 
     async def _transact(self, batch: Batch) -> None:
         """The transaction of a batch, committed or not at all."""

@@ -45,7 +45,7 @@ class Hints:
         self._ready = ready
         self._closed = closed
         self._sender = os.urandom(8)
-        self._others_until = 0.0
+        self._others_until = -1.0
         self._lanes: set[str] = set()
         self._ids: set[bytes] = set()
         self._sending: asyncio.Task[None] | None = None
@@ -59,9 +59,14 @@ class Hints:
         await self._store.announce(msgspec.msgpack.encode(Hint(self._sender)))
         return PRESENCE
 
+    @property
+    def others(self) -> bool:
+        """Whether another server was heard of lately."""
+        return asyncio.get_running_loop().time() <= self._others_until
+
     def tell(self, lanes: Iterable[str], closed: Iterable[bytes]) -> None:
         """Something was committed here."""
-        if asyncio.get_running_loop().time() > self._others_until:
+        if not self.others:
             return
         self._lanes.update(lanes)
         self._ids.update(closed)

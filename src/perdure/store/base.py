@@ -131,8 +131,8 @@ class Batch(Protocol):
         elsewhere. Returns, by task id, whether cancel was requested. Leases name distinct tasks."""
         ...
 
-    async def highest_places(self, lanes: Sequence[str]) -> dict[str, int]:
-        """The highest place stored in each lane; 0 for an empty one."""
+    async def places(self, lanes: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """The lowest and the highest place stored in each lane; empty lanes are absent."""
         ...
 
     # writes, in the order in which a batch sends them ------------------------------------------------------------
@@ -168,7 +168,7 @@ class Batch(Protocol):
         ...
 
     async def put_session(self, session: WorkerSession) -> None:
-        """Insert or replace the row of a worker process."""
+        """Insert or replace the row of a worker process; nothing if a later epoch of it is stored."""
         ...
 
     async def ending_sessions(self, limit: int) -> list[WorkerSession]:

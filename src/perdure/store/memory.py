@@ -324,13 +324,13 @@ class MemoryBatch:
             self._transaction.put(self._tables.tasks, task_id, decide.beat(task, by_id[task_id], self.now))
         return {task_id: task.cancel_requested_at is not None for task_id, task in granted}
 
-    async def highest_places(self, lanes: Sequence[str]) -> dict[str, int]:
+    async def places(self, lanes: Sequence[str]) -> dict[str, tuple[int, int]]:
         await self._begin()
-        highest = dict.fromkeys(lanes, 0)
+        places: dict[str, list[int]] = {lane: [] for lane in lanes}
         for _, task in self._transaction.scan(self._tables.tasks):
-            if task.lane in highest:
-                highest[task.lane] = max(highest[task.lane], task.place or 0)
-        return highest
+            if task.lane in places and task.place is not None:
+                places[task.lane].append(task.place)
+        return {lane: (min(found), max(found)) for lane, found in places.items() if found}
 
     def _open(self, task_id: bytes) -> Task | None:
         return self._transaction.get(self._tables.tasks, task_id)
@@ -391,7 +391,9 @@ class MemoryBatch:
     async def put_session(self, session: WorkerSession) -> None:
         await self._begin()
         await self._transaction.wait(self._tables.sessions, session.incarnation)
-        self._transaction.put(self._tables.sessions, session.incarnation, copy(session))
+        known = self._transaction.get(self._tables.sessions, session.incarnation)
+        if known is None or known.epoch <= session.epoch:
+            self._transaction.put(self._tables.sessions, session.incarnation, copy(session))
 
     async def ending_sessions(self, limit: int) -> list[WorkerSession]:
         await self._begin()

@@ -159,9 +159,8 @@ class PostgresBatch:
             self._learn(*found[0][2:])
         return {row[0]: row[1] for row in found}
 
-    async def highest_places(self, lanes: Sequence[str]) -> dict[str, int]:
-        found = await self._fetch("highest_places", lanes)
-        return dict.fromkeys(lanes, 0) | dict(map(tuple, found))
+    async def places(self, lanes: Sequence[str]) -> dict[str, tuple[int, int]]:
+        return {lane: (lowest, highest) for lane, lowest, highest in await self._fetch("places", lanes)}
 
     # writes ----------------------------------------------------------------------------------------------------
     async def close(self, tasks: Sequence[Task]) -> None:

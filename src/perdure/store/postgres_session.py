@@ -15,7 +15,7 @@ import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
 from perdure.core.errors import Conflict
-from perdure.store.base import DataFault, StoreFault, Switch
+from perdure.store.base import DataFault, Refusal, StoreFault, Switch
 from perdure.store.statements import statements
 
 OLDEST_SERVER = 16
@@ -65,10 +65,18 @@ def faults(doing: str) -> Iterator[None]:
         yield
     except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError) as error:
         sqlstate = getattr(error, "sqlstate", None) or ""
-        kind = DataFault if sqlstate[:2] in ("22", "23") else StoreFault
-        raise kind(f"{doing}: {type(error).__name__}: {error}") from error
+        raise _kind(sqlstate)(f"{doing}: {type(error).__name__}: {error}") from error
     except (OverflowError, UnicodeEncodeError) as error:
         raise DataFault(f"{doing}: {error}") from error
+
+
+def _kind(sqlstate: str) -> type[StoreFault]:
+    """Data errors; passing states of the server (connections, transactions that lost, resources, an operator at work,
+    the system); the rest is a refusal of what was asked."""
+    if sqlstate[:2] in ("22", "23"):
+        return DataFault
+    passing = not sqlstate or sqlstate[:2] in ("08", "25", "40", "53", "55", "57", "58", "XX")
+    return StoreFault if passing else Refusal
 
 
 class Session:

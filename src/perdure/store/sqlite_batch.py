@@ -142,11 +142,13 @@ class SqliteBatch:
         ]
         return {task_id: cancel == 1 for task_id, cancel in await self._rows_of(SQL["beat"], given)}
 
-    async def highest_places(self, lanes: Sequence[str]) -> dict[str, int]:
-        highest = dict.fromkeys(lanes, 0)
-        for lane, place in await self._rows_of(SQL["highest_places"], [(lane,) for lane in lanes]):
-            highest[lane] = max(highest[lane], place or 0)
-        return highest
+    async def places(self, lanes: Sequence[str]) -> dict[str, tuple[int, int]]:
+        places: dict[str, tuple[int, int]] = {}
+        for lane, lowest, highest in await self._rows_of(SQL["places"], [(lane,) for lane in lanes]):
+            if lowest is not None:
+                before = places.get(lane, (lowest, highest))
+                places[lane] = (min(lowest, before[0]), max(highest, before[1]))
+        return places
 
     # writes ----------------------------------------------------------------------------------------------------
     async def close(self, tasks: Sequence[Task]) -> None:

@@ -121,11 +121,18 @@ left join locked on true;
 -- When the next alarm goes off.
 select min(wake_at) from tasks where wake_at is not null;
 
--- name: highest_places
--- The highest place of each lane, by one look at the end of each priority's range of the index.
-select lanes.lane, max(ends.place)
+-- name: places
+-- The lowest and the highest place of each lane, by looks at both ends of each priority's range of the index.
+select lanes.lane, min(starts.place), max(ends.place)
 from unnest($1::text[]) as lanes (lane)
 cross join generate_series(1, 5) as priorities (priority)
+cross join lateral (
+    select place
+    from tasks
+    where tasks.lane = lanes.lane and tasks.priority = priorities.priority and place is not null
+    order by place
+    limit 1
+) as starts
 cross join lateral (
     select place
     from tasks

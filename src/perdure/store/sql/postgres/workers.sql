@@ -17,7 +17,8 @@ values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 on conflict (incarnation) do update
 set epoch = excluded.epoch, namespace = excluded.namespace, identity = excluded.identity, queues = excluded.queues,
     slots = excluded.slots, build = excluded.build, started_at = excluded.started_at, seen_at = excluded.seen_at,
-    ends_at = excluded.ends_at;
+    ends_at = excluded.ends_at
+where workers.epoch <= excluded.epoch;
 
 -- name: ending_sessions
 -- Worker processes whose leases are to be ended by now, oldest first, unless another server holds them.

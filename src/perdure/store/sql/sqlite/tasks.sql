@@ -150,15 +150,21 @@ limit ?;
 -- When the next alarm goes off.
 select min(wake_at) from tasks where wake_at is not null;
 
--- name: highest_places
--- The highest place of each lane and priority, by one look at the end of each range of the index.
+-- name: places
+-- The lowest and the highest place of each lane and priority, by looks at both ends of each range of the index.
 select lanes.column1, (
+    select place
+    from tasks
+    where lane = lanes.column1 and priority = priorities.column1 and place is not null
+    order by place
+    limit 1
+) as lowest, (
     select place
     from tasks
     where lane = lanes.column1 and priority = priorities.column1 and place is not null
     order by place desc
     limit 1
-) as place
+) as highest
 from (values :rows(1)) as lanes, (values (1), (2), (3), (4), (5)) as priorities;
 
 -- name: beat

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import gc
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar, Unpack
+from typing import Any, Generic, Literal, Self, TypeVar, Unpack
 
 import uvloop
 
@@ -42,6 +43,10 @@ from perdure.worker.supervisor import Supervisor
 from perdure.worker.worker import Worker, WorkerOptions
 
 T = TypeVar("T")
+
+GC_THRESHOLD = 50_000
+"""Objects that a server or worker process makes before the garbage collector looks for cycles among them. Requests have
+none, and Python's own 700 make it look several times a batch."""
 
 
 def open_store(url: str) -> Store:
@@ -101,8 +106,16 @@ async def serve(url: str, host: str, port: int, started: Callable[[str], None]) 
     stop = asyncio.Event()
     async with running_server(url, host, port) as address:
         on_stop_signals(stop.set)
+        calm_garbage_collector()
         started(address)
         await stop.wait()
+
+
+def calm_garbage_collector() -> None:
+    """For a process that has started what it is going to run: modules and the like are not looked at again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD)
 
 
 async def migrate(url: str) -> list[str]:
@@ -212,6 +225,7 @@ class AsyncPerdure(AsyncClient):
             on_stop_signals(worker.drain)
             if lifeline is not None:
                 lifeline.watch(worker.drain)
+            calm_garbage_collector()
             await worker.draining()
 
     async def supervise(
@@ -231,6 +245,48 @@ class AsyncPerdure(AsyncClient):
         finally:
             if watcher is not None:
                 watcher.cancel()
+
+
+class _Call(Generic[T]):
+    """A coroutine that runs on the event loop of another thread, waited for in this one. A bare lock, because the
+    futures of asyncio.run_coroutine_threadsafe cost several times as much, and the caller waits for each of them."""
+
+    __slots__ = ("_ended", "_error", "_loop", "_task", "_value", "_work")
+
+    def __init__(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> None:
+        self._work = work
+        self._loop = loop
+        self._ended = threading.Lock()
+        self._ended.acquire()
+        self._task: asyncio.Task[None] | None = None
+        self._value: T
+        self._error: BaseException | None = None
+
+    def start(self) -> None:
+        """To be called on the loop."""
+        self._task = self._loop.create_task(self._run())
+
+    def outcome(self) -> T:
+        """Blocks. When it is interrupted, the coroutine is canceled."""
+        try:
+            self._ended.acquire()
+        except BaseException:
+            self._loop.call_soon_threadsafe(self._cancel)
+            raise
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    async def _run(self) -> None:
+        try:
+            self._value = await self._work
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            self._error = error
+        self._ended.release()
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
 
 
 class Perdure:
@@ -326,12 +382,9 @@ class Perdure:
         if fault:
             work.close()
             raise RuntimeError(fault)
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+        call = _Call(work, self._loop)
+        self._loop.call_soon_threadsafe(call.start)
+        return call.outcome()
 
     def _start(self) -> None:
         self._pid = os.getpid()

@@ -40,7 +40,8 @@ async def test_a_task_from_enqueue_to_result(service: Service) -> None:
     view = await service.get(m.Get(task_id))
     assert (view.state, view.result, view.payload, view.attempt) == ("SUCCEEDED", payload(b"42"), payload(), 1)
     assert view.created_at <= view.closed_at  # type: ignore[operator]
-    assert (await service.get(m.Get(task_id, payload=False))).result is None
+    lean = await service.get(m.Get(task_id, payload=False))
+    assert (lean.result, lean.payload) == (payload(b"42"), None)
 
 
 async def test_a_failed_attempt_is_shown_and_followed(service: Service) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -22,11 +22,11 @@ from perdure import (
     task,
 )
 from perdure.core import messages as m
-from perdure.core.errors import FatalError
+from perdure.core.errors import FatalError, ResourceExhausted
 from perdure.core.model import RetryPolicy
 from perdure.sdk import client as client_module
 from perdure.sdk import handle as handle_module
-from perdure.sdk.client import COALESCED, AsyncClient, mint_key
+from perdure.sdk.client import COALESCED, AsyncClient, mint_keys
 
 
 @pytest.fixture
@@ -90,6 +90,67 @@ async def test_large_payloads_split_requests_by_bytes() -> None:
     assert all(len(request.tasks) <= 21 for request in recorder.requests)
 
 
+async def test_bulk_requests_leave_while_the_next_ones_are_made() -> None:
+    """The first is with the server before the last payloads were asked for; at most three are in flight."""
+    recorder = Recorder()
+    recorder.gate.clear()
+    client = AsyncClient(recorder)  # type: ignore[arg-type]
+    under_way: list[int] = []
+
+    def payloads() -> Iterator[int]:
+        for number in range(6 * COALESCED):
+            if number % COALESCED == 0:
+                under_way.append(len(recorder.requests))
+            yield number
+
+    bulk = asyncio.create_task(client.enqueue_many("t", payloads()))
+    while len(recorder.requests) < 3:
+        await asyncio.sleep(0)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(recorder.requests) == 3
+    recorder.gate.set()
+    jobs = await bulk
+    assert under_way[:4] == [0, 1, 2, 3]
+    keys = [item.idempotency_key for request in recorder.requests for item in request.tasks]
+    assert [job.id for job in jobs] == [f"id-{key}" for key in keys]
+    assert len(set(keys)) == 6 * COALESCED
+    assert all(item.minted for request in recorder.requests for item in request.tasks)
+
+
+async def test_a_bad_payload_is_an_error_after_the_requests_before_it_were_answered() -> None:
+    recorder = Recorder()
+    client = AsyncClient(recorder)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="payload"):
+        await client.enqueue_many("t", [*range(COALESCED), {1}])
+    assert [len(request.tasks) for request in recorder.requests] == [COALESCED]
+
+
+async def test_a_canceled_bulk_lets_its_requests_go() -> None:
+    recorder = Recorder()
+    recorder.gate.clear()
+    bulk = asyncio.create_task(AsyncClient(recorder).enqueue_many("t", range(9 * COALESCED)))  # type: ignore[arg-type]
+    while len(recorder.requests) < 3:
+        await asyncio.sleep(0)
+    bulk.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await bulk
+    recorder.gate.set()
+    await asyncio.sleep(0)
+    assert len(recorder.requests) == 3
+
+
+async def test_a_full_server_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody's bulk enqueue fails because many commands wait for a batch: the same items are sent again."""
+    monkeypatch.setattr(client_module, "_RETRY_SECONDS", (0.0, 0.0))
+    recorder = Recorder()
+    recorder.faults = [Unavailable("20000 commands are waiting"), ResourceExhausted("slow down")]
+    jobs = await AsyncClient(recorder).enqueue_many("t", range(4 * COALESCED))  # type: ignore[arg-type]
+    assert len({job.id for job in jobs}) == 4 * COALESCED
+    assert len(recorder.requests) == 4 + 2
+    assert len({id(item) for request in recorder.requests for item in request.tasks}) == 4 * COALESCED
+
+
 async def test_an_outage_is_waited_out_with_the_same_minted_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """IDEM-05: a lost answer never makes a second task."""
     monkeypatch.setattr(client_module, "_RETRY_SECONDS", (0.0, 0.0))
@@ -112,7 +173,7 @@ async def test_a_long_outage_is_an_error_for_every_caller(monkeypatch: pytest.Mo
 
 
 def test_minted_keys_rise_and_differ() -> None:
-    keys = [mint_key() for _ in range(1_000)]
+    keys = mint_keys(500) + mint_keys(500)
     assert len(set(keys)) == 1_000
     assert [key[:12] for key in keys] == sorted(key[:12] for key in keys)
 

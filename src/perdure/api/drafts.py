@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
+from copy import copy
+from typing import NamedTuple
 
 import msgspec
 
@@ -11,7 +14,7 @@ from perdure.core import limits
 from perdure.core import messages as m
 from perdure.core.durations import Duration, seconds
 from perdure.core.errors import InvalidArgument, PayloadTooLarge, PerdureError
-from perdure.core.ids import Mint, parse_lease, slot_of
+from perdure.core.ids import Mint, parse_lease, slots_under
 from perdure.core.lanes import lane
 from perdure.core.model import DEFAULT_RETRY, SECOND, Failure, Payloads, Task, pack
 from perdure.core.states import State
@@ -20,10 +23,19 @@ KEY_LIFE = 24 * 3600 * SECOND
 """How long a customer's idempotency key finds its task (IDEM-02)."""
 MINTED_KEY_LIFE = 600 * SECOND
 """The same for a key that the SDK made; it only has to outlive transport retries."""
+MAX_TEMPLATES = 1_000
+"""Checked names that are kept."""
 MAX_CAUSES = 100
 """Links of a chain of failures: what is nested deeper can be written but not always be read."""
 
 _canonical = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+class _Template(NamedTuple):
+    """A command to copy for each item, and the slots of keys in its app."""
+
+    command: c.Enqueue
+    slot_of: Callable[[str], int]
 
 
 class Draftsman:
@@ -32,48 +44,67 @@ class Draftsman:
     def __init__(self, namespace: str, mint: Mint) -> None:
         self._namespace = namespace
         self._mint = mint
-        self._lanes: dict[str, str] = {}
+        self._templates: dict[tuple[str, str, str, str, int], _Template] = {}
 
     def enqueue(self, item: m.NewTask, identity: str, now: int) -> c.Enqueue:
         """The command for one item. Its id is made here, so that it stays the same over all tries to commit it; that
         of a keyed item carries the slot of its key, so that repeats meet where the first one was written (IDEM-03)."""
-        limits.new_task(item)
+        if item.retry is None and item.timeouts is None and item.delay is None and item.run_at is None:
+            template = self._plain(item)
+        else:
+            template = self._template(item)
+        payload = packed(limits.payload(item.payload, "payload"), "payload")
+        command = copy(template.command)
+        command.size = len(payload)
+        draft = command.draft = copy(template.command.draft)
+        draft.payload = payload
+        draft.identity = identity
+        if item.headers:
+            draft.headers = packed(limits.headers(item.headers, "headers"), "headers")
+            command.size += len(draft.headers)
         key = item.idempotency_key
-        payload = packed(item.payload, "payload")
-        headers = packed(item.headers, "headers") if item.headers else None
-        draft = Task(
-            b"", self._namespace, item.type, State.ENQUEUED, self._lane(item.queue), 0, 0,
-            app=item.app, queue=item.queue, payload=payload, headers=headers, idempotency_key=key,
-            identity=identity, priority=item.priority, fairness_key=item.fairness_key,
-        )  # fmt: skip
-        command = c.Enqueue(draft=draft, size=len(payload) + (len(headers) if headers else 0))
         if key is None:
             command.task_id = self._mint.task_id(now)
         else:
-            command.task_id = self._mint.task_id(now, slot_of(self._namespace, item.app, key))
-            command.key = key
-            command.key_life = MINTED_KEY_LIFE if item.minted else KEY_LIFE
-            command.digest = digest(item)
+            limits.name(key, "idempotency_key")
+            command.task_id = self._mint.task_id(now, template.slot_of(key))
+            command.key = draft.idempotency_key = key
+            if item.minted:
+                command.key_life = MINTED_KEY_LIFE  # and no digest: whoever mints a key uses it for one body only
+            else:
+                command.key_life = KEY_LIFE
+                command.digest = digest(item)
+        return command
+
+    def _plain(self, item: m.NewTask) -> _Template:
+        """The template of an item without times and policies, kept: items with the same names share it."""
+        names = (item.type, item.queue, item.app, item.fairness_key, item.priority)
+        found = self._templates.get(names)
+        if found is None:
+            if len(self._templates) >= MAX_TEMPLATES:
+                self._templates.clear()
+            found = self._templates[names] = self._template(item)
+        return found
+
+    def _template(self, item: m.NewTask) -> _Template:
+        """What does not depend on payload, headers and key of an item, checked."""
+        limits.new_task(item)
+        draft = Task(
+            b"", self._namespace, item.type, State.ENQUEUED, lane(self._namespace, item.queue), 0, 0,
+            app=item.app, queue=item.queue, priority=item.priority, fairness_key=item.fairness_key,
+            max_attempts=DEFAULT_RETRY.max_attempts,
+        )  # fmt: skip
+        command = c.Enqueue(draft=draft)
         if item.retry is not None:
             draft.retry_policy = pack(item.retry)
             draft.max_attempts = item.retry.max_attempts
-        else:
-            draft.max_attempts = DEFAULT_RETRY.max_attempts
         if item.delay is not None:
             command.delay = _micros(item.delay, "delay")
         if item.run_at is not None:
             draft.run_at = limits.microseconds(item.run_at, "run_at")
         if item.timeouts is not None:
             _limit(command, item.timeouts)
-        return command
-
-    def _lane(self, queue: str) -> str:
-        found = self._lanes.get(queue)
-        if found is None:
-            if len(self._lanes) > limits.MAX_BATCH:
-                self._lanes.clear()
-            found = self._lanes[queue] = lane(self._namespace, queue)
-        return found
+        return _Template(command, slots_under(self._namespace, item.app))
 
 
 def _limit(command: c.Enqueue, given: m.TimeoutOptions) -> None:

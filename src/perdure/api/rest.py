@@ -187,7 +187,7 @@ def _need_json(request: AnyRequest) -> None:
         )
 
 
-def _check_body(request: AnyRequest) -> None:
+async def _check_body(request: AnyRequest) -> None:
     if request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers:
         _need_json(request)
 

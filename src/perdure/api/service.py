@@ -19,7 +19,7 @@ from perdure.core import decide, ids, limits
 from perdure.core import messages as m
 from perdure.core.errors import IllegalMove, Internal, InvalidArgument, LeaseLost, NotFound, PerdureError, Unavailable
 from perdure.core.lanes import lane
-from perdure.core.model import HEARTBEAT_SECONDS, LEASE_SECONDS, Task, WorkerSession
+from perdure.core.model import HEARTBEAT_SECONDS, LEASE_SECONDS, Attempt, Task, WorkerSession
 from perdure.core.states import State, is_closed, job_state
 from perdure.engine.dispatch import PollRequest
 from perdure.engine.engine import Engine
@@ -88,11 +88,13 @@ class Service:
         task_id = ids.parse(body.task_id)
         task = await self._read(task_id)
         if wait and not is_closed(task.state):
-            found = await self._parking.hold(self._engine.watch(task_id, wait))
+            found = await self._parking.hold(self._engine.watch(task_id, wait, whole=body.payload))
             task = task if found is None else found
-        with _reading():
-            attempts = await self._engine.store.attempts([task_id])
-        return views.task_view(task, attempts, payload=body.payload)
+        attempts: list[Attempt] = []
+        if _may_have_attempts(task):
+            with _reading():
+                attempts = await self._engine.store.attempts([task_id])
+        return views.task_view(task, attempts, payload=body.payload, result=True)
 
     async def find(self, body: m.Find) -> m.TaskPage:
         limit = limits.integer(body.limit, "limit", 1, limits.MAX_PAGE)
@@ -289,6 +291,12 @@ def _reading() -> Iterator[None]:
         yield
     except StoreFault as fault:
         raise Unavailable(f"the database does not answer: {fault}", retry_after=1.0) from fault
+
+
+def _may_have_attempts(task: Task) -> bool:
+    """False when nothing was recorded before what the row itself tells: it waits for its first lease, holds it, or
+    succeeded with it."""
+    return task.lease_number > 1 or (task.lease_number == 1 and task.state not in (State.LEASED, State.SUCCEEDED))
 
 
 def _number(value: int, field: str) -> int:

@@ -40,8 +40,10 @@ def _value(data: bytes | None, kind: Any) -> Any:
     return None if data is None else unpack(data, kind)
 
 
-def task_view(task: Task, attempts: Sequence[Attempt] = (), *, payload: bool = False) -> m.TaskView:
-    """A task for its owner; with its payload and result only if asked for."""
+def task_view(
+    task: Task, attempts: Sequence[Attempt] = (), *, payload: bool = False, result: bool = False
+) -> m.TaskView:
+    """A task for its owner; with its payload, or its result, only if asked for."""
     closed = is_closed(task.state)
     return m.TaskView(
         task_id=text(task.id),
@@ -75,7 +77,7 @@ def task_view(task: Task, attempts: Sequence[Attempt] = (), *, payload: bool = F
         cancel_requested_at=_moment(task.cancel_requested_at),
         cancel_reason=task.cancel_reason,
         payload=_value(task.payload, Payloads) if payload else None,
-        result=_value(task.result, Payloads) if payload else None,
+        result=_value(task.result, Payloads) if result else None,
     )
 
 

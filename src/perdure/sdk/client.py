@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from copy import copy
 from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
 from perdure.client.base import Service
 from perdure.core.durations import Duration
 from perdure.core.errors import ResourceExhausted, Unavailable, from_problem
-from perdure.core.limits import MAX_BATCH
 from perdure.core.messages import (
     Cancel,
     CancelReply,
@@ -39,9 +39,11 @@ from perdure.sdk.handle import OUTAGE_SECONDS, AsyncJob
 from perdure.sdk.task import Task
 
 COALESCED = 500
-"""Most `enqueue` calls that share a request: more makes an answer later, not cheaper."""
+"""Most tasks that share a request: more makes an answer later, not cheaper."""
 _REQUEST_BYTES = 4 * 1024 * 1024
-_BULK_REQUESTS = 2
+_ITEM_BYTES = 300  #: of an item besides its payload, more or less
+_BULK_REQUESTS = 3  #: in flight: one is committed, one waits for it, one travels
+_TURNS = 2  #: of the event loop until a request has left: one packs it, one writes it
 _RETRY_SECONDS = (0.05, 2.0)
 
 
@@ -100,7 +102,10 @@ class AsyncClient:
         `task` is a @task, or a name when the function lives elsewhere. An outage of up to 30 s is waited out. Raises
         InvalidArgument, IdempotencyConflict (same key, other body), Unavailable.
         """
-        new = self._new_task(task, payload, idempotency_key, options)
+        new = _template(task, options)
+        new.payload = to_payloads(payload, "payload")
+        new.minted = idempotency_key is None
+        new.idempotency_key = mint_keys(1)[0] if idempotency_key is None else idempotency_key
         if self._coalesce:
             answer: asyncio.Future[Enqueued] = asyncio.get_running_loop().create_future()
             self._batcher.add((new, answer))
@@ -110,18 +115,38 @@ class AsyncClient:
     async def enqueue_many(
         self, task: Task[..., Any] | str, payloads: Iterable[object], **options: Unpack[TaskOptions]
     ) -> list[AsyncJob]:
-        """A job for each payload, in order, in requests of up to 1,000, two at a time; returns when all are committed.
+        """A job for each payload, in order; returns when all are committed. Requests of up to 500 leave while the next
+        ones are made, three at a time, so `payloads` may be a generator of more than fits in memory.
 
-        When a task is refused, its error is raised after all requests were answered: the others are enqueued.
+        When a task is refused, or a payload cannot be sent, that error is raised after all requests before it were
+        answered: their tasks are enqueued, and so are the others of a request in which one was refused.
         """
-        news = [self._new_task(task, payload, None, options) for payload in payloads]
+        template = _template(task, options)
         slots = asyncio.Semaphore(_BULK_REQUESTS)
+        requests: list[asyncio.Task[list[Enqueued]]] = []
 
         async def send(chunk: list[NewTask]) -> list[Enqueued]:
-            async with slots:
+            try:
                 return await self._send(chunk)
+            finally:
+                slots.release()
 
-        answers = await asyncio.gather(*map(send, _chunks(news)), return_exceptions=True)
+        fault: Exception | None = None
+        try:
+            for chunk in _chunks(template, payloads):
+                await slots.acquire()
+                requests.append(asyncio.create_task(send(chunk)))
+                for _ in range(_TURNS):
+                    await asyncio.sleep(0)
+        except Exception as error:  # noqa: BLE001 - of a payload, or of the caller's generator; raised below
+            fault = error
+        except BaseException:
+            for request in requests:
+                request.cancel()
+            raise
+        answers = await asyncio.gather(*requests, return_exceptions=True)
+        if fault is not None:
+            raise fault
         jobs: list[AsyncJob] = []
         for answer in answers:
             if isinstance(answer, BaseException):
@@ -151,29 +176,10 @@ class AsyncClient:
         reply = await (await self.service()).retry(Retry(id))
         return AsyncJob(self, reply.task_id)
 
-    def _new_task(self, task: Task[..., Any] | str, payload: object, key: str | None, options: TaskOptions) -> NewTask:
-        if unknown := options.keys() - TaskOptions.__annotations__.keys():
-            raise TypeError(f"enqueue has no option {', '.join(sorted(unknown))}")
-        own = task if isinstance(task, Task) else None
-        return NewTask(
-            own.name if own is not None else str(task),
-            to_payloads(payload, "payload"),
-            options.get("queue") or (own.queue if own is not None else "default"),
-            idempotency_key=key if key is not None else mint_key(),
-            minted=key is None,
-            delay=options.get("delay"),
-            run_at=options.get("run_at"),
-            priority=options.get("priority") or (own.priority if own is not None else 3),
-            fairness_key=options.get("fairness_key", ""),
-            retry=options.get("retry") or (own.retry if own is not None else None),
-            timeouts=options.get("timeouts") or (own.timeouts if own is not None else None),
-            headers=options.get("headers") or {},
-        )
-
     def _job(self, answer: Enqueued) -> AsyncJob:
         if answer.error is not None:
             raise from_problem(answer.error)
-        return AsyncJob(self, answer.task_id, duplicate=answer.duplicate)
+        return AsyncJob(self, answer.task_id, answer.duplicate)
 
     async def _send(self, news: list[NewTask]) -> list[Enqueued]:
         """One request, repeated over outages; every task has a key, so repeating it is safe."""
@@ -211,28 +217,59 @@ class AsyncClient:
 _Waiting = tuple[NewTask, asyncio.Future[Enqueued]]
 
 
-def mint_key() -> str:
-    """A new idempotency key. It starts with the time, so that keys of one hour lie together in the database's index."""
-    return f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
+def mint_keys(count: int) -> list[str]:
+    """New idempotency keys. They start with the time, so that keys of one hour lie together in the database's index."""
+    begin = f"{time.time_ns() // 1_000_000:012x}"
+    bits = os.urandom(10 * count).hex()
+    return [begin + bits[at : at + 20] for at in range(0, 20 * count, 20)]
 
 
-def _size(new: NewTask) -> int:
-    return 300 + (len(new.payload[0].data) if new.payload else 0)
+def _template(task: Task[..., Any] | str, options: TaskOptions) -> NewTask:
+    """All of an item but payload and key."""
+    if unknown := options.keys() - TaskOptions.__annotations__.keys():
+        raise TypeError(f"enqueue has no option {', '.join(sorted(unknown))}")
+    own = task if isinstance(task, Task) else None
+    return NewTask(
+        own.name if own is not None else str(task),
+        queue=options.get("queue") or (own.queue if own is not None else "default"),
+        delay=options.get("delay"),
+        run_at=options.get("run_at"),
+        priority=options.get("priority") or (own.priority if own is not None else 3),
+        fairness_key=options.get("fairness_key", ""),
+        retry=options.get("retry") or (own.retry if own is not None else None),
+        timeouts=options.get("timeouts") or (own.timeouts if own is not None else None),
+        headers=options.get("headers") or {},
+    )
+
+
+def _chunks(template: NewTask, payloads: Iterable[object]) -> Iterator[list[NewTask]]:
+    """Requests within the limits of a request, each made when it is asked for. Items are copies of the template: a call
+    with all fields would cost more than the rest of an item."""
+    chunk: list[NewTask] = []
+    room = _REQUEST_BYTES
+    for value in payloads:
+        payload = to_payloads(value, "payload")
+        size = _ITEM_BYTES + len(payload[0].data)
+        if chunk and size > room:
+            yield _with_keys(chunk)
+            chunk, room = [], _REQUEST_BYTES
+        new = copy(template)
+        new.payload = payload
+        chunk.append(new)
+        room -= size
+        if len(chunk) == COALESCED:
+            yield _with_keys(chunk)
+            chunk, room = [], _REQUEST_BYTES
+    if chunk:
+        yield _with_keys(chunk)
+
+
+def _with_keys(chunk: list[NewTask]) -> list[NewTask]:
+    for new, key in zip(chunk, mint_keys(len(chunk)), strict=True):
+        new.idempotency_key = key
+        new.minted = True
+    return chunk
 
 
 def _waiting_size(waiting: _Waiting) -> int:
-    return _size(waiting[0])
-
-
-def _chunks(news: list[NewTask]) -> list[list[NewTask]]:
-    """Requests within the limits of a request."""
-    chunks: list[list[NewTask]] = []
-    room = 0
-    for new in news:
-        size = _size(new)
-        room -= size
-        if room < 0 or len(chunks[-1]) == MAX_BATCH:
-            chunks.append([])
-            room = _REQUEST_BYTES - size
-        chunks[-1].append(new)
-    return chunks
+    return _ITEM_BYTES + len(waiting[0].payload[0].data)

@@ -32,7 +32,7 @@ class AsyncJob:
 
     __slots__ = ("_client", "duplicate", "id")
 
-    def __init__(self, client: AsyncClient, id: str, *, duplicate: bool = False) -> None:
+    def __init__(self, client: AsyncClient, id: str, duplicate: bool = False) -> None:
         self._client = client
         self.id = id
         self.duplicate = duplicate  #: an earlier enqueue with the same key had made it
@@ -77,7 +77,7 @@ class AsyncJob:
             try:
                 service = await self._client.service()
                 async with asyncio.timeout(wait + _ANSWER_SECONDS if wait < MAX_WAIT_SECONDS else None):
-                    view = await service.get(Get(self.id, wait=wait))
+                    view = await service.get(Get(self.id, wait=wait, payload=False))
             except TimeoutError:
                 raise Unavailable("no server answered in time") from None
             except Unavailable as error:

@@ -39,6 +39,8 @@ DRAIN_SECONDS = 25.0
 POLL_BATCH = 50
 """Most tasks of one poll; a second poll is sent while the first is under way once so many slots are free."""
 _POLLS = 2
+_TURNS = 3
+"""Of the event loop that a delivery has for itself: its handlers run, what they report is packed and written."""
 _STOP_SECONDS = 1.0  #: for handlers to notice that they are stopped
 _FLUSH_SECONDS = 2.0  #: for the last reports
 _GOODBYE_SECONDS = 1.0
@@ -101,6 +103,7 @@ class Worker:
         self._connecting = asyncio.Lock()
         self._polls = 0
         self._pollers: list[asyncio.Task[None]] = []
+        self._turn = asyncio.Lock()  #: one delivery at a time
         self._running: set[Run] = set()
         self._changed = asyncio.Event()  #: slots became free, or a drain began
         self._draining = asyncio.Event()
@@ -153,7 +156,15 @@ class Worker:
             deliveries = await self._ask(capacity)
             self._free += capacity - len(deliveries)
             if deliveries:
-                self._start(deliveries)
+                await self._start_in_turn(deliveries)
+
+    async def _start_in_turn(self, deliveries: list[Delivery]) -> None:
+        """Of deliveries that arrive together one is begun, and what it reports at once is sent, before the other. So
+        the server works on those reports while the handlers of the other run; else each side waits for the other."""
+        async with self._turn:
+            self._start(deliveries)
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
 
     async def _ask(self, capacity: int) -> list[Delivery]:
         """One poll, repeated under its number until it is answered: leases of a lost answer come again."""

@@ -29,7 +29,7 @@ from perdure.store.base import CommitUnknown, Filter, StoreFault, Switch
 from perdure.store.clock import Clock, SlewedClock
 from perdure.store.rows import Row
 from perdure.store.sqlite_batch import SqliteBatch, chunks
-from perdure.store.sqlite_file import MEMORY, Connection, check_file, exists, split
+from perdure.store.sqlite_file import LOG_BYTES, MEMORY, Connection, check_file, exists, log_size, split
 from perdure.store.statements import expand, migrations, statements
 
 SQL = statements("sqlite")
@@ -75,6 +75,8 @@ class SqliteStore:
         if self._own_clock:
             _alive_at, _hold_until, mark = (await writer.patiently(SQL["lock_pulse"]))[0]
             self._clock = SlewedClock(mark)
+        if self._path != MEMORY and log_size(self._path) < LOG_BYTES:
+            await self._size_log(writer)
         self._reader = writer if self._path == MEMORY else Connection(self._path, query_only=True)
         await self.changed()
 
@@ -94,6 +96,17 @@ class SqliteStore:
             await writer.patiently("pragma journal_mode = wal")
             self._writer = writer
         return self._writer
+
+    async def _size_log(self, writer: Connection) -> None:
+        """Let the write-ahead log grow to the size at which it starts over, at once. A sync after a write that makes
+        the file longer takes twice as long as one after a write into it (measured: 205 us a commit against 103)."""
+        create, fill = SQL["take_room"].split(";")
+        async with self._turn:
+            async with self._transaction(writer):
+                writer.write(create)
+                writer.write(fill, (LOG_BYTES,))
+            async with self._transaction(writer):
+                writer.write(SQL["leave_room"])
 
     async def _applied(self, writer: Connection) -> set[str]:
         [(has_migrations,)] = await writer.patiently(SQL["has_migrations"])

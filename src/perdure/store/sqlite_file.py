@@ -16,6 +16,9 @@ MEMORY = ":memory:"
 OLDEST = (3, 37, 0)
 """The first SQLite with strict tables."""
 
+LOG_BYTES = 5 * 1024 * 1024
+"""About the size at which the write-ahead log starts over: SQLite's 1,000 pages, and what the last batch adds."""
+
 _BUSY_SECONDS = 0.005
 """SQLite's own wait for a lock. It stops the event loop, so it is short; the rest is waited for by `patiently`."""
 _WAITS = (0.001, 0.002, 0.004, 0.008, *[0.016] * 94)
@@ -106,6 +109,12 @@ def check_file(path: str) -> None:
 
 def exists(path: str) -> bool:
     return path == MEMORY or Path(path).exists()
+
+
+def log_size(path: str) -> int:
+    """Bytes of a database's write-ahead log."""
+    log = Path(f"{path}-wal")
+    return log.stat().st_size if log.exists() else 0
 
 
 def file_system(path: Path, mounts: Path = Path("/proc/mounts")) -> str | None:

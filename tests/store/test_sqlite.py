@@ -360,7 +360,7 @@ async def test_a_full_disk_is_a_fault_to_repeat(store: SqliteStore) -> None:
     await insert(store, new_task(1))
     writer.rows("pragma max_page_count = 1")
     with pytest.raises(StoreFault, match="full") as caught:
-        await insert(store, *(new_task(n, payload=bytes(1 << 20)) for n in range(2, 5)))
+        await insert(store, *(new_task(n, payload=bytes(4 << 20)) for n in range(2, 5)))
     assert not isinstance(caught.value, DataFault)
     assert list(await store.read([task_id(n) for n in range(1, 5)])) == [task_id(1)]
     writer.rows("pragma max_page_count = 1000000")

@@ -52,6 +52,7 @@ def schema() -> Iterator[sqlite3.Connection]:
         assert name
         connection.executescript(script)
     connection.executescript(statements("sqlite")["prepare_migrations"])
+    connection.execute(statements("sqlite")["take_room"].partition(";")[0])
     yield connection
     connection.close()
 

@@ -16,6 +16,7 @@ Rows travel in statements of a few fixed sizes, whose texts and prepared forms a
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -31,6 +32,8 @@ from perdure.store.rows import Row
 from perdure.store.sqlite_batch import SqliteBatch, chunks
 from perdure.store.sqlite_file import LOG_BYTES, MEMORY, Connection, check_file, exists, log_size, split
 from perdure.store.statements import expand, migrations, statements
+
+log = logging.getLogger("perdure.store")
 
 SQL = statements("sqlite")
 _BEHIND_ALL_IDS = b"\xff" * 17
@@ -76,7 +79,10 @@ class SqliteStore:
             _alive_at, _hold_until, mark = (await writer.patiently(SQL["lock_pulse"]))[0]
             self._clock = SlewedClock(mark)
         if self._path != MEMORY and log_size(self._path) < LOG_BYTES:
-            await self._size_log(writer)
+            try:
+                await self._size_log(writer)
+            except StoreFault as fault:  # a full disk, or a busy one: it only goes slower
+                log.info("the write-ahead log of %s keeps its size: %s", self._path, fault)
         self._reader = writer if self._path == MEMORY else Connection(self._path, query_only=True)
         await self.changed()
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -25,6 +26,13 @@ def payload(data: bytes = b'{"a":1}') -> tuple[Payload, ...]:
 
 def task(type_: str = "t", **options: Any) -> m.NewTask:
     return m.NewTask(type_, payload=options.pop("payload", payload()), **options)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop turn until `condition` holds."""
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.001)
 
 
 async def enqueue(service: Service, *items: m.NewTask) -> list[str]:

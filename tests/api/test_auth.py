@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 import pytest
 
-from perdure.api.auth import PREFIX, RELOAD_SECONDS, Gate, hash_key, new_key
+from perdure.api import auth
+from perdure.api.auth import PREFIX, Gate, hash_key, new_key
 from perdure.api.server import App, Server, is_loopback
 from perdure.api.service import Caller
 from perdure.client.http import HttpService
@@ -23,7 +25,7 @@ from perdure.core.errors import (
 from perdure.engine.engine import Engine
 from perdure.store.base import StoreFault
 from perdure.store.sqlite import SqliteStore
-from tests.api.calls import INCARNATION, enqueue, new_rest, poll, task
+from tests.api.calls import INCARNATION, enqueue, new_rest, poll, task, until
 
 TRANSPORTS = ("websocket", "http")
 
@@ -140,44 +142,80 @@ async def test_a_repeated_poll_gives_nothing_to_another_namespace(server: Server
 
 @pytest.mark.parametrize("namespace", [" ", "a\x1fb", "x" * 256])
 async def test_names_of_namespaces_are_checked(engine: Engine, namespace: str) -> None:
-    with pytest.raises(InvalidArgument):
-        await Gate(engine.store).admit([(b"perdure-namespace", namespace.encode())])
-    with pytest.raises(InvalidArgument):
-        await Gate(engine.store).admit([(b"perdure-namespace", b"\xff")])
+    gate = Gate(engine.store)
+    await gate.start()
+    for name in (namespace.encode(), b"\xff"):
+        with pytest.raises(InvalidArgument):
+            gate.admit([(b"perdure-namespace", name)])
+    await gate.stop()
 
 
 class _Keys:
-    """A store of keys that can be away."""
+    """A store of keys that can be away, or slow."""
 
     def __init__(self) -> None:
         self.keys: dict[bytes, str] = {}
         self.away = False
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.reads = 0
 
     async def api_keys(self) -> dict[bytes, str]:
+        self.reads += 1
         if self.away:
             raise StoreFault("away")
+        await self.answers.wait()
         return dict(self.keys)
 
 
-async def test_keys_made_elsewhere_are_known_soon_and_outlast_an_outage() -> None:
-    """CLUS-01: another process may add a key; the database may be away."""
-    now = 0.0
-    store = _Keys()
-    gate = Gate(store, clock=lambda: now)  # type: ignore[arg-type]
-    store.away = True
+@pytest.fixture
+async def keyring(monkeypatch: pytest.MonkeyPatch) -> _Keys:
+    monkeypatch.setattr(auth, "RELOAD_SECONDS", 0.001)
+    return _Keys()
+
+
+@pytest.fixture
+async def gate(keyring: _Keys) -> AsyncIterator[Gate]:
+    gate = Gate(keyring)  # type: ignore[arg-type]
+    yield gate
+    await gate.stop()
+
+
+async def test_nobody_comes_in_before_the_keys_are_known(keyring: _Keys, gate: Gate) -> None:
+    keyring.away = True
     with pytest.raises(Unavailable):
-        await gate.admit([])
-    store.away = False
-    assert await gate.admit([]) == Caller("default")
-    key = new_key()
-    store.keys[hash_key(key)] = "blue"
+        await gate.start()
+    with pytest.raises(Unavailable):
+        gate.admit([])
+    keyring.away = False
+    await gate.start()
+    assert gate.admit([]) == Caller("default")
+
+
+async def test_keys_made_elsewhere_are_known_soon_and_outlast_an_outage(keyring: _Keys, gate: Gate) -> None:
+    """CLUS-01: another process may add a key; the database may be away."""
+    await gate.start()
     assert not gate.locked
-    now += RELOAD_SECONDS
+    key = new_key()
+    keyring.keys[hash_key(key)] = "blue"
+    await until(lambda: gate.locked)
     with pytest.raises(Unauthenticated):
-        await gate.admit([])
-    store.away = True
-    now += RELOAD_SECONDS
-    assert await gate.admit([(b"authorization", f"Bearer {key}".encode())]) == Caller("blue")
+        gate.admit([])
+    keyring.away = True
+    reads = keyring.reads
+    await until(lambda: keyring.reads > reads + 1)
+    assert gate.admit([(b"authorization", f"Bearer {key}".encode())]) == Caller("blue")
+
+
+async def test_known_keys_admit_while_the_database_is_slow(keyring: _Keys, gate: Gate) -> None:
+    """A heartbeat must not wait behind lists that hold all connections for reads. One read of keys waits, not many."""
+    await gate.start()
+    keyring.answers.clear()
+    reads = keyring.reads
+    await until(lambda: keyring.reads > reads)
+    assert gate.admit([]) == Caller("default")
+    await asyncio.sleep(0.02)
+    assert keyring.reads == reads + 1
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org", ""])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from collections.abc import AsyncIterator
 from typing import Any
@@ -146,6 +147,25 @@ async def test_an_abandoned_request_is_not_answered(server: Server) -> None:
     assert [(id, status) for id, status, _ in await talk(server, again)] == [(1, 400)]
     answers = await talk(server, pack([waiting, (1, "abandon", None), (1, "poll", {**POLL, "poll": 2})]))
     assert answers == [[1, 0, {"tasks": []}]]
+
+
+async def test_a_refused_handshake_is_answered_with_a_problem_document(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And the log of the server holds no error: nothing went wrong with it."""
+    request = (
+        "GET /wire HTTP/1.1\r\nHost: x\r\nOrigin: https://example.org\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    )
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
+    writer.write(request.encode())
+    head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+    assert head.startswith("HTTP/1.1 400")
+    problem = msgspec.json.decode(body)
+    assert (problem["code"], problem["field"]) == ("invalid_argument", "origin")
+    writer.close()
+    await server.stop()
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 async def test_web_pages_may_not_open_the_wire(server: Server) -> None:

@@ -9,9 +9,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 from aiohttp import web
 
+from perdure.api import wire
+from perdure.api.auth import Gate
 from perdure.api.parking import Parking
 from perdure.api.server import App, Server
 from perdure.api.service import Caller
@@ -22,7 +25,7 @@ from perdure.client.http import HttpService, repeatable
 from perdure.core import messages as m
 from perdure.core.errors import OutcomeUnknown, PayloadTooLarge, Unavailable
 from perdure.engine.engine import Engine
-from tests.api.calls import INCARNATION, enqueue, payload, poll, task
+from tests.api.calls import INCARNATION, enqueue, payload, poll, task, until
 
 TRANSPORTS = ("websocket", "http")
 
@@ -32,13 +35,6 @@ async def remote(request: pytest.FixtureRequest, server: Server) -> AsyncIterato
     service = HttpService(server.url, transport=request.param)
     yield service
     await service.close()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until `condition` holds."""
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
@@ -226,3 +222,46 @@ async def test_parking_tells_its_end_from_a_cancel() -> None:
         await canceled
     with pytest.raises(Unavailable):
         await parking.hold(forever.wait())
+
+
+class _Deaf:
+    """The client of a connection: it asks and asks, and takes no answer."""
+
+    def __init__(self, message: bytes) -> None:
+        self.read = 0
+        self._message = message
+
+    async def receive(self) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        self.read += 1
+        return {"type": "websocket.receive", "bytes": self._message}
+
+    async def send(self, message: Any) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_a_client_that_takes_no_answers_is_read_no_more_and_closed(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits for it would grow without bound."""
+    monkeypatch.setattr(wire, "MAX_UNSENT", 1_000_000)
+    monkeypatch.setattr(wire, "STALL_SECONDS", 0.1)
+    service = ServerService(engine, Caller("default"))
+    [task_id] = await enqueue(service, task(payload=payload(b'"' + b"x" * 200_000 + b'"')))
+    client = _Deaf(msgspec.msgpack.encode([(1, "get", {"task_id": task_id})]))
+    app = wire.Wire(engine, Gate(engine.store), Parking())
+    connection = wire.Connection(app, client.send)  # type: ignore[arg-type]
+    connection.service = service
+    async with asyncio.timeout(10):
+        await connection.run(client.receive)  # type: ignore[arg-type]
+    assert not connection.alive()
+    assert 5 <= client.read < 1_000
+
+
+async def test_a_slow_client_is_waited_for(engine: Engine, monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
+    monkeypatch.setattr(wire, "MAX_UNSENT", 100_000)
+    remote = HttpService(server.url)
+    [task_id] = await enqueue(remote, task(payload=payload(b'"' + b"x" * 200_000 + b'"')))
+    views = await asyncio.gather(*(remote.get(m.Get(task_id)) for _ in range(100)))
+    assert {view.task_id for view in views} == {task_id}
+    await remote.close()

@@ -89,6 +89,27 @@ def test_from_enqueue_to_retry(run: Any, server: str, tmp_path: Path) -> None:
     assert run("tasks", "retry", id)[0] == 7
 
 
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_list_cuts_nothing_off(run: Any, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    names = ["module.a_task_with_a_rather_long_name", f"orders-of-customers-in-the-north-{width}"]
+    _, id = run("tasks", "enqueue", names[0], "--queue", names[1])
+    _, listed = run("tasks", "list", "--queue", names[1])
+    header, *rows = listed.splitlines()
+    assert max(map(len, rows)) <= width
+    for title, expected in zip(("id", "state", "type", "queue"), (id, "ENQUEUED", *names), strict=True):
+        start = header.index(title)
+        assert "".join(row[start:].partition(" ")[0] for row in rows) == expected
+    assert ("created" in header) == (width == 120)
+
+
+def test_a_task_is_shown_whole(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    word = "x" * 200
+    _, id = run("tasks", "enqueue", "t", f'"{word}"', "--queue", "shown")
+    assert word in "".join(run("tasks", "get", id)[1].split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -68,7 +68,7 @@ async def test_an_outage_parks_the_batch_and_keeps_its_ids(drive: Drive, faulty:
     faulty.before = fail
     command = enqueue(key="k")
     outcome = await drive.one(command)
-    assert outcome == c.Enqueued(command.task_id, False)
+    assert (outcome.task_id, outcome.duplicate) == (command.task_id, False)
     assert len(await drive.poll(5)) == 1
 
 
@@ -78,7 +78,8 @@ async def test_a_commit_of_unknown_outcome_is_looked_up(drive: Drive, faulty: Fa
     await drive.succeed(await drive.lease_new())
     faulty.commits = [outcome]
     command = enqueue(key="k")
-    assert await drive.one(command) == c.Enqueued(command.task_id, False)
+    made = await drive.one(command)
+    assert (made.task_id, made.duplicate) == (command.task_id, False)
     assert faulty.asked == 2
     tasks = await drive.poll(5)
     assert [t.id for t in tasks] == [command.task_id]

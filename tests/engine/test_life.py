@@ -433,12 +433,12 @@ async def test_retry_cuts_a_back_off_short_and_nothing_else(drive: Drive) -> Non
 
 async def test_a_watch_answers_when_the_task_closes(drive: Drive) -> None:
     """JOB-14, B116."""
-    assert await drive.engine.watch(b"\x01" * 16, 20) is None
+    assert await drive.engine.watch(b"\x01" * 16, 20, namespace="default") is None
     task_id = await drive.enqueue()
-    open_ = await drive.engine.watch(task_id, 0)
+    open_ = await drive.engine.watch(task_id, 0, namespace="default")
     assert open_ is not None
     assert open_.state == State.ENQUEUED
-    watching = asyncio.create_task(drive.engine.watch(task_id, 20))
+    watching = asyncio.create_task(drive.engine.watch(task_id, 20, namespace="default"))
     await drive.succeed(await drive.lease())
     done = await asyncio.wait_for(watching, 5)
     assert done is not None

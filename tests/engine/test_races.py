@@ -266,7 +266,7 @@ RACES = {
     "retention/get": Race(
         _closed_long_ago,
         lambda d, _: d.one(c.Trim(closed_before=CLOCK.now() - 50_000_000, limit=10)),
-        lambda d, t: d.engine.watch(t.id, 0),
+        lambda d, t: d.engine.watch(t.id, 0, namespace="default"),
         seen_or_gone,
     ),
     "claim/session end": Race(_registered, poll, _end_session, not_lost),

@@ -17,7 +17,7 @@ from perdure.core.errors import Conflict
 from perdure.core.model import Task
 from perdure.core.states import State
 from perdure.store import postgres_session
-from perdure.store.base import CommitUnknown, DataFault, Demand, StoreFault
+from perdure.store.base import CommitUnknown, DataFault, Demand, Filter, StoreFault
 from perdure.store.postgres import PostgresStore
 from perdure.store.postgres_batch import CommitLost
 from perdure.store.statements import migrations, statements
@@ -26,6 +26,7 @@ from tests.store.rows import changed, closed, insert, leased, new_key, new_task,
 
 PATIENCE = 20.0
 """Seconds until a test gives up on something that it waits for."""
+EVERYTHING = Filter(namespace="default", limit=10)
 
 
 @contextlib.asynccontextmanager
@@ -440,6 +441,45 @@ async def test_a_fault_of_the_server_is_a_store_fault(store: PostgresStore, post
                 await batch.lock([task_id(1)])
         assert not isinstance(caught.value, DataFault)
     await insert(store, new_task(1))
+
+
+# connections of their own --------------------------------------------------------------------------------------------
+async def test_lists_hold_up_neither_alarms_nor_hints_nor_keys(postgres_database: str) -> None:
+    """Alarms that come late end the leases of living workers."""
+    slow = 0
+    go_on = asyncio.Event()
+
+    async def switch() -> None:
+        nonlocal slow
+        if slow:
+            slow -= 1
+            await go_on.wait()
+
+    async with opened(postgres_database, switch=switch) as store:
+        await insert(store, new_task(1))
+        await asyncio.gather(*(store.find(EVERYTHING) for _ in range(2)))
+        slow = 2
+        lists = [asyncio.create_task(store.find(EVERYTHING)) for _ in range(3)]
+        async with asyncio.timeout(PATIENCE):
+            while slow:
+                await asyncio.sleep(0)
+        async with asyncio.timeout(PATIENCE / 4):
+            assert await store.next_alarm() is None
+            assert await store.api_keys() == {}
+            await store.announce(b"hint")
+            assert not await store.committed(CommitUnknown("lost", task_ids=[task_id(7)]))
+        assert not any(listing.done() for listing in lists)
+        go_on.set()
+        assert [len(found) for found in await asyncio.gather(*lists)] == [1] * 3
+
+
+async def test_a_command_that_waits_for_a_lock_has_a_connection_beside_the_batches(store: PostgresStore) -> None:
+    """The engine runs it beside `batches_in_flight` others."""
+    await insert(store, *(new_task(number) for number in (1, 2, 3)))
+    async with asyncio.timeout(PATIENCE), contextlib.AsyncExitStack() as stack:
+        for number in range(1, store.batches_in_flight + 2):
+            batch = await stack.enter_async_context(store.batch())
+            assert len(await batch.lock([task_id(number)])) == 1
 
 
 # hints ---------------------------------------------------------------------------------------------------------------

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from perdure.api.service import Caller
 from perdure.core import limits
 from perdure.core.errors import PermissionDenied, Unauthenticated, Unavailable
+from perdure.engine.service import Loop
 from perdure.store.base import Store, StoreFault
 
 PREFIX = "pdk_"
@@ -36,35 +36,42 @@ def hash_key(key: str) -> bytes:
 
 
 class Gate:
-    """Turns the headers of a request into a Caller."""
+    """Turns the headers of a request into a Caller. The keys are read once a second beside the requests, none of which
+    waits for the database: heartbeats must pass while it is slow, and those known stay valid while it is away."""
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
+    name = "keys"
+
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._clock = clock
         self._keys: dict[bytes, str] | None = None
-        self._reload_at = 0.0
+        self._loop = Loop(self)
 
     @property
     def locked(self) -> bool:
-        """Whether a key is needed; known after the first `load`."""
+        """Whether a key is needed; known after `start`."""
         return bool(self._keys)
 
-    async def load(self) -> None:
-        """Read the keys if they were not read lately. While the database is away, those known before stay valid."""
-        now = self._clock()
-        if now < self._reload_at:
-            return
+    async def start(self) -> None:
+        """Read the keys, and from then on again and again. Unavailable when the database does not answer."""
         try:
-            self._keys = await self._store.api_keys()
+            await self.run_once()
         except StoreFault as fault:
-            if self._keys is None:
-                raise Unavailable("the database does not answer", retry_after=1.0) from fault
-        self._reload_at = now + RELOAD_SECONDS
+            raise Unavailable(f"the API keys cannot be read: {fault}", retry_after=1.0) from fault
+        self._loop.start()
 
-    async def admit(self, headers: Headers) -> Caller:
+    async def stop(self) -> None:
+        """Idempotent, and safe before start."""
+        await self._loop.stop()
+
+    async def run_once(self) -> float:
+        self._keys = await self._store.api_keys()
+        return RELOAD_SECONDS
+
+    def admit(self, headers: Headers) -> Caller:
         """The caller; Unauthenticated without a valid key where one is needed, PermissionDenied when the key is of
-        another namespace than the one that the request names."""
-        await self.load()
+        another namespace than the one that the request names, Unavailable before the keys are known."""
+        if self._keys is None:
+            raise Unavailable("the API keys are not known yet", retry_after=1.0)
         found = {name: value for name, value in headers if name in _READ}
         named = found.get(b"perdure-namespace", b"").decode("utf-8", "surrogateescape")
         identity = limits.text(

@@ -16,7 +16,7 @@ from perdure.core.durations import Duration, seconds
 from perdure.core.errors import InvalidArgument, PayloadTooLarge, PerdureError
 from perdure.core.ids import Mint, parse_lease, slots_under
 from perdure.core.lanes import lane
-from perdure.core.model import DEFAULT_RETRY, SECOND, Failure, Payloads, Task, pack
+from perdure.core.model import DEFAULT_RETRY, SECOND, Failure, Task, pack
 from perdure.core.states import State
 
 KEY_LIFE = 24 * 3600 * SECOND
@@ -134,11 +134,9 @@ def packed(value: object, field: str) -> bytes:
 
 
 def heartbeat(beat: m.Beat) -> c.Heartbeat:
-    return c.Heartbeat(
-        lease=parse_lease(beat.lease),
-        progress=_packed_or_none(beat.progress, "progress"),
-        checkpoint=_payload(beat.checkpoint, "checkpoint"),
-    )
+    command = c.Heartbeat(lease=parse_lease(beat.lease))
+    _carry(command, beat)
+    return command
 
 
 def completion(item: m.Completion) -> c.Complete:
@@ -160,9 +158,18 @@ def completion(item: m.Completion) -> c.Complete:
         raise InvalidArgument("a failed attempt needs a failure", field="failure", kind="null")
     if item.retry_after is not None:
         command.retry_after = _micros(item.retry_after, "retry_after")
-    command.progress = _packed_or_none(item.progress, "progress")
-    command.checkpoint = _payload(item.checkpoint, "checkpoint")
+    _carry(command, item)
     return command
+
+
+def _carry(command: c.Heartbeat | c.Complete, item: m.Beat | m.Completion) -> None:
+    """Take over what rides on both."""
+    if item.progress is not None:
+        command.progress = packed(item.progress, "progress")
+        command.size += len(command.progress)
+    if item.checkpoint is not None:
+        command.checkpoint = packed(limits.payload(item.checkpoint, "checkpoint"), "checkpoint")
+        command.size += len(command.checkpoint)
 
 
 def _failure(failure: Failure) -> bytes:
@@ -181,14 +188,6 @@ def at(error: PerdureError, where: str) -> PerdureError:
     """The error of a part of a request, its field named from the top."""
     error.field = where if error.field is None else f"{where}.{error.field}"
     return error
-
-
-def _payload(value: Payloads | None, field: str) -> bytes | None:
-    return None if value is None else packed(limits.payload(value, field), field)
-
-
-def _packed_or_none(value: object, field: str) -> bytes | None:
-    return None if value is None else packed(value, field)
 
 
 def _micros(value: Duration, field: str) -> int:

@@ -48,12 +48,9 @@ async def enqueue(
     """Enqueue a task. With a key, a repeat within 24 hours answers the task that the first request made."""
     written = msgspec.json.decode(await request.body(), type=schema.PayloadOnly)
     item = schema.new_task(data, written, idempotency_key)
-    outcome = (await service.enqueue(m.Enqueue([item]))).tasks[0]
-    if outcome.error is not None:
-        raise Refused(outcome.error)
-    view = await service.get(m.Get(outcome.task_id, payload=False))
-    headers = {**PACE, "Location": f"/v1/tasks/{outcome.task_id}"}
-    return Response(schema.accepted(view, outcome.duplicate), status_code=202, headers=headers)
+    view, duplicate = await service.accept(item)
+    headers = {**PACE, "Location": f"/v1/tasks/{view.task_id}"}
+    return Response(schema.accepted(view, duplicate), status_code=202, headers=headers)
 
 
 @post("/v1/tasks:batch", status_code=200)
@@ -158,9 +155,9 @@ async def workers(service: Serving) -> list[schema.WorkerDocument]:
 
 
 @get("/healthz")
-async def healthz(gate: NamedDependency[Gate]) -> schema.Health:
-    """Whether this server serves: it answers, and has read from its database lately."""
-    await gate.load()
+async def healthz() -> schema.Health:
+    """Whether this server serves: it answers. It listens only after it has read from its database, and lives through
+    times without it."""
     return schema.Health("ok")
 
 
@@ -170,14 +167,6 @@ async def openapi(request: AnyRequest) -> dict[str, Any]:
 
 
 # --------------------------------------------------------------------------------------------------------- errors
-class Refused(Exception):
-    """An item's error, as the answer of the whole request."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.detail)
-        self.problem = problem
-
-
 def _need_json(request: AnyRequest) -> None:
     """Only JSON, said to be JSON: a browser sends other types across origins without asking first."""
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -194,8 +183,6 @@ async def _check_body(request: AnyRequest) -> None:
 
 def _on_error(_: AnyRequest, error: Exception) -> Response[Problem]:
     match error:
-        case Refused():
-            return _problem(error.problem, [])
         case PerdureError():
             return _problem(error.problem(), problem_headers(error))
         case msgspec.MsgspecError():
@@ -229,15 +216,15 @@ def _problem(problem: Problem, headers: list[tuple[bytes, bytes]]) -> Response[P
 def build(engine: Engine, gate: Gate, parking: Parking) -> Litestar:
     """The Litestar app; server.py puts the wire protocol beside it."""
 
-    async def service(request: AnyRequest) -> Service:
-        return Service(engine, await gate.admit(request.scope["headers"]), parking=parking)
+    def service(request: AnyRequest) -> Service:
+        return Service(engine, gate.admit(request.scope["headers"]), parking=parking)
 
     return Litestar(
         [
             enqueue, enqueue_batch, get_task, find_tasks, cancel_task, retry_task, get_job, cancel_job, workers,
             healthz, openapi,
         ],
-        dependencies={"service": Provide(service), "gate": Provide(lambda: gate, sync_to_thread=False)},
+        dependencies={"service": Provide(service, sync_to_thread=False)},
         before_request=_check_body,
         exception_handlers={Exception: _on_error},
         request_max_body_size=limits.MAX_BODY,

@@ -77,10 +77,14 @@ class Server:
         self.url = ""
 
     async def start(self) -> None:
-        await self._app.gate.load()
-        if not self._app.gate.locked and not is_loopback(self._host):
-            raise PermissionDenied(f"{self._host} can be reached by others; make an API key first")
-        listener = self._bind()
+        await self._app.gate.start()
+        try:
+            if not self._app.gate.locked and not is_loopback(self._host):
+                raise PermissionDenied(f"{self._host} can be reached by others; make an API key first")
+            listener = self._bind()
+        except Exception:
+            await self._app.gate.stop()
+            raise
         port = listener.getsockname()[1]
         self.url = f"http://[{self._host}]:{port}" if ":" in self._host else f"http://{self._host}:{port}"
         config = uvicorn.Config(
@@ -113,6 +117,7 @@ class Server:
             self._uvicorn.should_exit = True
             await self._task
             self._task = None
+            await self._app.gate.stop()
 
     def _bind(self) -> socket.socket:
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET

@@ -7,8 +7,10 @@ things (`PLANNED`) come in two halves, `plan` and `Plan.finish`, so that a trans
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 import msgspec
 
@@ -24,6 +26,10 @@ from perdure.core.states import State, is_closed, job_state
 from perdure.engine.dispatch import PollRequest
 from perdure.engine.engine import Engine
 from perdure.store.base import Filter, StoreFault
+
+log = logging.getLogger("perdure.api")
+
+T = TypeVar("T")
 
 MAX_LEASES = 10_000
 """Beats or completions of one request."""
@@ -83,13 +89,27 @@ class Service:
     async def enqueue(self, body: m.Enqueue) -> m.EnqueueReply:
         return await self._carry_out(self._plan_enqueue(body))  # type: ignore[return-value]
 
+    async def accept(self, item: m.NewTask) -> tuple[m.TaskView, bool]:
+        """Enqueue one task: the task as it was accepted, and whether an earlier request with its key made it. Nothing
+        is read after a new one was committed, because a fault of that read would say that there is none."""
+        command = self._drafts.enqueue(item, self._identity, self._engine.now())
+        made = await self._make(command)
+        if made.created_at:
+            task = command.draft
+            task.id = made.task_id
+            task.created_at = task.updated_at = made.created_at
+        else:
+            task = await self._read(made.task_id)
+        return views.task_view(task), made.duplicate
+
     async def get(self, body: m.Get) -> m.TaskView:
         wait = limits.wait(body.wait)
         task_id = ids.parse(body.task_id)
-        task = await self._read(task_id)
-        if wait and not is_closed(task.state):
-            found = await self._parking.hold(self._engine.watch(task_id, wait, whole=body.payload))
-            task = task if found is None else found
+        if wait:
+            watch = self._engine.watch(task_id, wait, namespace=self._namespace, whole=body.payload)
+            task = _found(await self._parking.hold(watch))
+        else:
+            task = await self._read(task_id)
         attempts: list[Attempt] = []
         if _may_have_attempts(task):
             with _reading():
@@ -111,7 +131,7 @@ class Service:
             tasks = await self._engine.store.find(filter)
         more = len(tasks) > limit
         page = tasks[:limit]
-        return m.TaskPage([views.task_view(task) for task in page], ids.text(page[-1].id) if more else None)
+        return m.TaskPage(_readable(views.task_view, page), ids.text(page[-1].id) if more else None)
 
     async def cancel(self, body: m.Cancel) -> m.CancelReply:
         return await self._carry_out(self._plan_cancel(body))  # type: ignore[return-value]
@@ -126,11 +146,9 @@ class Service:
             return m.RetryReply(ids.text(changed.task_id), changed.state.name)
         again = decide.repeat(task)
         again.task_id = self._engine.mint.task_id(self._engine.now(), ids.slot(task.id))
-        outcome = (await self._engine.apply([again]))[0]
-        if not isinstance(outcome, c.Enqueued):
-            raise _error(outcome)
-        made = await self._read(outcome.task_id)
-        return m.RetryReply(ids.text(made.id), made.state.name)
+        made = await self._make(again)
+        state = State.ENQUEUED if made.created_at else (await self._read(made.task_id)).state
+        return m.RetryReply(ids.text(made.task_id), state.name)
 
     # ---------------------------------------------------------------------------------------------------- workers
     async def open_session(self, body: m.OpenSession) -> m.SessionReply:
@@ -163,7 +181,8 @@ class Service:
         )
         tasks = await self._parking.hold(self._engine.poll(request))
         # A repeated poll is answered by incarnation; whoever guesses another namespace's gets nothing by it.
-        return m.PollReply([views.delivery(task) for task in tasks if task.namespace == self._namespace])
+        ours = [task for task in tasks if task.namespace == self._namespace]
+        return m.PollReply(_readable(views.delivery, ours))  # the delivery lease of one left out ends by itself
 
     async def heartbeat(self, body: m.Heartbeat) -> m.HeartbeatReply:
         return await self._carry_out(self._plan_heartbeat(body))  # type: ignore[return-value]
@@ -276,12 +295,33 @@ class Service:
 
         return Plan([command], finish)
 
+    async def _make(self, command: c.Enqueue) -> c.Enqueued:
+        outcome = (await self._engine.apply([command]))[0]
+        if isinstance(outcome, c.Enqueued):
+            return outcome
+        raise _error(outcome)
+
     async def _read(self, task_id: bytes) -> Task:
         with _reading():
             task = (await self._engine.store.read([task_id])).get(task_id)
-        if task is None or task.namespace != self._namespace:
-            raise NotFound("there is no such task", field="task_id")
-        return task
+        return _found(task if task is not None and task.namespace == self._namespace else None)
+
+
+def _found(task: Task | None) -> Task:
+    if task is None:
+        raise NotFound("there is no such task", field="task_id")
+    return task
+
+
+def _readable(view: Callable[[Task], T], tasks: Sequence[Task]) -> list[T]:
+    """The views of tasks. A row that cannot be read (written by another version, say) must not hide all others."""
+    found: list[T] = []
+    for task in tasks:
+        try:
+            found.append(view(task))
+        except Exception:  # whatever its bytes make of the decoder
+            log.exception("task %s cannot be read and is left out", ids.text(task.id))
+    return found
 
 
 @contextmanager

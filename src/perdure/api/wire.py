@@ -46,6 +46,12 @@ MAX_MESSAGE = 4 * 1024 * 1024
 
 MAX_OPEN = 10_000
 """Requests of one connection that are open at once."""
+MAX_UNSENT = 64 * 1024 * 1024
+"""Bytes of answers that a client has not taken while more requests of it are read."""
+ANSWER_BYTES = 200
+"""What an answer that waits takes beside its own bytes."""
+STALL_SECONDS = 10.0
+"""How long a client with more than MAX_UNSENT may take nothing at all."""
 
 
 class _Frame(msgspec.Struct, array_like=True):
@@ -91,10 +97,10 @@ class Wire:
                 # A browser sends its cookies and its reach into the local network anywhere a page tells it to.
                 raise InvalidArgument("the wire protocol is not for web pages", field="origin")
             connection = Connection(self, send)
-            caller = await self.gate.admit(scope["headers"])
+            caller = self.gate.admit(scope["headers"])
             connection.service = Service(self.engine, caller, parking=self.parking, alive=connection.alive)
         except PerdureError as error:
-            await _refuse(scope, send, error)
+            await _refuse(scope, receive, send, error)
             return
         await send({"type": "websocket.accept"})
         await connection.run(receive)
@@ -124,7 +130,7 @@ class Wire:
         try:
             op = _op(scope)
             codec = _codec(scope)
-            caller = await self.gate.admit(scope["headers"])
+            caller = self.gate.admit(scope["headers"])
             body = codec.decode(op, await read_body(scope, receive))
             listener = _Listener(receive)
             service = Service(self.engine, caller, parking=self.parking, alive=listener.alive)
@@ -159,18 +165,23 @@ class Connection:
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: dict[int, asyncio.Task[None]] = {}
         self._answers: list[msgspec.Raw] = []
+        self._unsent = 0
         self._ready = asyncio.Event()
+        self._taken = asyncio.Event()
         self._session: tuple[int, int] | None = None
 
     def alive(self) -> bool:
         return self._open
 
     async def run(self, receive: Receive) -> None:
-        """Until the client is gone; then everything that it waits for is canceled."""
+        """Until the client is gone, or takes no answers; then everything that it waits for is canceled."""
         writer = asyncio.create_task(self._write())
         try:
             while (message := await receive())["type"] == "websocket.receive":
                 self._read(message.get("bytes"))
+                if self._unsent > MAX_UNSENT and not await self._room():
+                    log.warning("a connection is closed: its client takes no answers")
+                    break
         finally:
             self._open = False
             for task in (writer, *self._tasks, *self._waiting.values()):
@@ -178,6 +189,18 @@ class Connection:
             await asyncio.gather(writer, return_exceptions=True)  # it may have failed on the broken connection
             if self._session is not None:
                 self._wire.broke(*self._session)
+
+    async def _room(self) -> bool:
+        """Read nothing more from a client that is slow to take its answers, because they would grow without bound.
+        Whether it took enough of them."""
+        while self._unsent > MAX_UNSENT:
+            self._taken.clear()
+            try:
+                async with asyncio.timeout(STALL_SECONDS):
+                    await self._taken.wait()
+            except TimeoutError:
+                return False
+        return True
 
     def _read(self, data: bytes | None) -> None:
         try:
@@ -270,7 +293,9 @@ class Connection:
         self._answer(id, error.status, error.problem())
 
     def _answer(self, id: int, status: int, body: object) -> None:
-        self._answers.append(msgspec.Raw(MSGPACK.encode((id, status, body))))
+        data = MSGPACK.encode((id, status, body))
+        self._answers.append(msgspec.Raw(data))
+        self._unsent += len(data) + ANSWER_BYTES
         self._ready.set()
 
     async def _write(self) -> None:
@@ -284,6 +309,8 @@ class Connection:
                 size += len(memoryview(answer_))
                 if size >= MAX_MESSAGE or end == len(answers):
                     await self._send({"type": "websocket.send", "bytes": MSGPACK.encode(answers[start:end])})
+                    self._unsent -= size + ANSWER_BYTES * (end - start)
+                    self._taken.set()
                     start, size = end, 0
 
 
@@ -381,7 +408,7 @@ async def answer(
     await send({"type": "http.response.body", "body": body})
 
 
-async def _refuse(scope: Scope, send: Send, error: PerdureError) -> None:
+async def _refuse(scope: Scope, receive: Receive, send: Send, error: PerdureError) -> None:
     """Answer a handshake with a problem document instead of a WebSocket."""
     if "websocket.http.response" not in scope.get("extensions", {}):
         await send({"type": "websocket.close", "code": 1008, "reason": error.code})
@@ -391,3 +418,7 @@ async def _refuse(scope: Scope, send: Send, error: PerdureError) -> None:
     headers += problem_headers(error)
     await send({"type": "websocket.http.response.start", "status": error.status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": body})
+    # uvicorn says "disconnect" after the answer and again when the connection has ended. An app that returns before the
+    # second one looks to it as if it had refused nothing, and it logs an error.
+    await receive()
+    await receive()

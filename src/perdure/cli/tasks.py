@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
@@ -29,6 +29,8 @@ Json = Annotated[bool, typer.Option("--json", help="For programs.")]
 Id = Annotated[str, typer.Argument(help="Id of the task.")]
 
 LOCAL = "http://127.0.0.1:7400"
+WIDE = 120
+"""Columns of a terminal that has room for all columns of a list."""
 
 
 @cli.command()
@@ -107,11 +109,7 @@ def list_tasks(
     if json:
         _show_json({"tasks": [_plain(view) for view in page.tasks], "next": page.next})
         return
-    table = Table(Column("id", no_wrap=True, min_width=36), "type", "queue", "state", "attempt", "created", box=None)
-    for view in page.tasks:
-        created = view.created_at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
-        table.add_row(view.task_id, view.type, view.queue, view.state, f"{view.attempt}/{view.max_attempts}", created)
-    Console().print(table)
+    _show_table(page.tasks)
     if page.next:
         print(f"more: --cursor {page.next}")
 
@@ -183,8 +181,26 @@ def _value(payloads: Payloads | None) -> Any:
     return None if payloads is None else msgspec.to_builtins(from_payloads(payloads, "payload"))
 
 
+def _show_table(views: Sequence[TaskView]) -> None:
+    """Nothing is cut off, because it would be what somebody copies or looks for: names wrap, and a narrow terminal has
+    fewer columns."""
+    console = Console(highlight=False, markup=False)
+    wide = console.width >= WIDE
+    table = Table(Column("id", no_wrap=True), Column("state", no_wrap=True), box=None, pad_edge=False)
+    if wide:
+        table.add_column("attempt", no_wrap=True)
+        table.add_column("created", no_wrap=True)
+    table.add_column("type", overflow="fold")
+    table.add_column("queue", overflow="fold")
+    for view in views:
+        created = view.created_at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        more = (f"{view.attempt}/{view.max_attempts}", created) if wide else ()
+        table.add_row(view.task_id, view.state, *more, view.type, view.queue)
+    console.print(table)
+
+
 def _show(view: TaskView) -> None:
-    table = Table(show_header=False, box=None)
+    table = Table("field", Column("value", overflow="fold"), show_header=False, box=None)
     for name, value in _plain(view).items():
         if name == "failure":
             failure = view.failure

@@ -45,6 +45,7 @@ class Heartbeat(msgspec.Struct, kw_only=True, gc=False):
     lease: Lease
     progress: bytes | None = None
     checkpoint: bytes | None = None
+    size: int = 0
 
 
 class Complete(msgspec.Struct, kw_only=True, gc=False):
@@ -108,6 +109,7 @@ Command = Enqueue | Cancel | Retry | Heartbeat | Complete | OpenSession | CloseS
 class Enqueued(msgspec.Struct, frozen=True, gc=False):
     task_id: bytes
     duplicate: bool
+    created_at: int = 0  #: 0 where an earlier try or request made it
 
 
 class Changed(msgspec.Struct, frozen=True, gc=False):

@@ -78,7 +78,7 @@ class Get(Body):
 
     task_id: str
     wait: float = 0.0
-    payload: bool = True  #: with payload and result
+    payload: bool = True  #: with payload; the result is always there
 
 
 class Find(Body):

@@ -305,7 +305,7 @@ class Batch:
     def _enqueue(self, command: c.Enqueue) -> c.Outcome:
         inserted = decide.enqueue(command, self._now, self._rounds)
         self.ledger.apply([inserted])
-        return c.Enqueued(inserted.task.id, False)
+        return c.Enqueued(inserted.task.id, False, inserted.task.created_at)
 
     def _ring(self, task: Task, *, hold_until: int) -> None:
         self.ledger.apply(decide.ring(task, self._now, self._mint, self._rounds, hold_until))

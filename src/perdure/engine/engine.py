@@ -119,11 +119,11 @@ class Engine:
             raise Unavailable("the server is stopping", retry_after=1.0)
         return await self.dispatch.poll(request)
 
-    async def watch(self, task_id: bytes, wait: float, *, whole: bool = True) -> Task | None:
-        """The task once it has closed, or as it is after `wait` seconds; None when there is none. Unless `whole`,
-        payload and headers may be missing, which saves a read. Raises Unavailable while the database cannot be
-        reached."""
-        return await self.watches.watch(task_id, wait, whole=whole)
+    async def watch(self, task_id: bytes, wait: float, *, namespace: str, whole: bool = True) -> Task | None:
+        """The task once it has closed, or as it is after `wait` seconds; None at once when the namespace has no such
+        task: not even the time tells whether others have it. Unless `whole`, payload and headers may be missing, which
+        saves a read. Raises Unavailable while the database cannot be reached."""
+        return await self.watches.watch(task_id, wait, namespace=namespace, whole=whole)
 
     # ------------------------------------------------------------------------------------------------------ batches
     def _wake(self) -> None:

@@ -31,9 +31,10 @@ class Watches:
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    async def watch(self, task_id: bytes, wait: float, *, whole: bool) -> Task | None:
-        """The task once it has closed, or as it is after `wait` seconds; None when there is none. Unless `whole`,
-        payload and headers may be missing. Raises Unavailable when the database cannot be reached in that time."""
+    async def watch(self, task_id: bytes, wait: float, *, namespace: str, whole: bool) -> Task | None:
+        """The task once it has closed, or as it is after `wait` seconds; None at once when the namespace has no such
+        task. Unless `whole`, payload and headers may be missing. Raises Unavailable when the database cannot be reached
+        in that time."""
         loop = asyncio.get_running_loop()
         until = loop.time() + wait
         while True:
@@ -42,7 +43,9 @@ class Watches:
             try:
                 task = await self._read(task_id)
                 left = until - loop.time()
-                if task is None or is_closed(task.state) or left <= 0:
+                if task is None or task.namespace != namespace:
+                    return None
+                if is_closed(task.state) or left <= 0:
                     return task
                 await asyncio.wait((changed,), timeout=min(left, REPEAT))
                 if changed.done() and not whole and (closed := changed.result()) is not None:

@@ -1,7 +1,9 @@
 """PostgreSQL 16 and newer, through asyncpg.
 
-Connections: one a batch in flight and one more for what runs beside them (retention), two for reads and hints (a slow
-list must not hold up all others), one that listens. Batches are kept apart by row locks that nobody waits for.
+Connections: one a batch in flight and one for the command that the engine lets wait for a lock beside them; two for
+reads (one slow list must not hold up all others); one for short statements that no list may hold up (alarms, hints, API
+keys, the outcome of a commit), because a server that rings alarms late takes the pulse late, and others then end the
+leases of its workers; one that listens. Batches are kept apart by row locks that nobody waits for.
 
 A commit whose answer did not come is settled in three steps. The server process that may still be at it is ended and
 must be gone. Ids that the batch inserted are looked for: they are there exactly if it committed. Without such ids the
@@ -60,6 +62,7 @@ class PostgresStore:
         self._clock = Clock(clock)
         self._writers = Sessions(self.batches_in_flight + 1, self._connect_writer)
         self._readers = Sessions(2, self._connect_reader)
+        self._shorts = Sessions(1, self._connect_reader)
         self._listening: asyncio.Task[None] | None = None
 
     async def _connect_writer(self) -> Session:
@@ -85,6 +88,7 @@ class PostgresStore:
             await asyncio.wait([self._listening])
         await self._writers.close()
         await self._readers.close()
+        await self._shorts.close()
 
     async def migrate(self) -> list[str]:
         session = await connect(self._url, BASE_SETTINGS, seconds=None)
@@ -117,7 +121,7 @@ class PostgresStore:
             await batch.commit()
 
     async def committed(self, unknown: CommitUnknown) -> bool:
-        async with self._readers.one() as session:
+        async with self._shorts.one() as session:
             backend = unknown.backend if isinstance(unknown, CommitLost) else None
             if backend is not None:
                 await self._end(session, backend)
@@ -134,6 +138,10 @@ class PostgresStore:
         raise StoreFault(f"server process {backend.pid} is still at a commit whose connection broke")
 
     # reads ---------------------------------------------------------------------------------------------------------
+    async def _short(self, name: str, *args: object) -> list[asyncpg.Record]:
+        async with self._shorts.one() as session:
+            return await session.fetch(name, *args)
+
     async def _read(self, name: str, *args: object) -> list[asyncpg.Record]:
         async with self._readers.one() as session:
             return await session.fetch(name, *args)
@@ -155,21 +163,21 @@ class PostgresStore:
         return [WorkerSession(*row) for row in await self._read("sessions", namespace)]
 
     async def next_alarm(self) -> int | None:
-        earliest: int | None = (await self._read("next_alarm"))[0][0]
+        earliest: int | None = (await self._short("next_alarm"))[0][0]
         return earliest
 
     async def api_keys(self) -> dict[bytes, str]:
-        return {row[0]: row[1] for row in await self._read("api_keys")}
+        return {row[0]: row[1] for row in await self._short("api_keys")}
 
     async def add_api_key(self, hash: bytes, namespace: str, label: str) -> None:
-        await self._read("add_api_key", hash, namespace, label)
+        await self._short("add_api_key", hash, namespace, label)
 
     # hints ---------------------------------------------------------------------------------------------------------
     async def changed(self) -> bool:
         return False
 
     async def announce(self, hint: bytes) -> None:
-        await self._read("announce", base64.b64encode(hint).decode())
+        await self._short("announce", base64.b64encode(hint).decode())
 
     async def listen(self, heard: Callable[[bytes], None]) -> None:
         lost = await self._subscribe(heard)

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from perdure.core import commands as c
-from perdure.core.errors import Internal, InvalidArgument, LeaseLost, Unavailable
+from perdure.core.errors import Internal, InvalidArgument, LeaseLost, OutcomeUnknown, Unavailable
 from perdure.core.states import State
+from perdure.engine import outage
 from perdure.store.base import DataFault, Store, StoreFault
 from tests.engine.drive import Drive, enqueue, running
 from tests.engine.faulty import FaultyStore
@@ -170,3 +171,45 @@ async def test_bulk_work_is_not_starved_by_full_batches(drive: Drive) -> None:
         assert await drive.one(c.Trim(closed_before=1, limit=10)) == c.Did(0)
     busy = False
     await asyncio.gather(*loads)
+
+
+async def test_a_long_outage_sends_callers_back(
+    drive: Drive, faulty: FaultyStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """DESIGN 3: 503 and Retry-After, nothing written; one line when it begins and one when it is over (B152)."""
+    monkeypatch.setattr(outage, "PATIENCE", 0.3)
+    monkeypatch.setattr(outage, "_BRIEF", 0.0)
+
+    def away(verb: str, args: tuple[Any, ...]) -> None:
+        raise StoreFault("connection refused")
+
+    faulty.before = away
+    async with asyncio.timeout(10):
+        (outcome,) = await drive.engine.apply([enqueue(key="k")])
+    assert isinstance(outcome, Unavailable)
+    assert not isinstance(outcome, OutcomeUnknown)
+    assert outcome.retry_after == 5.0
+    assert drive.engine.outage.long
+    faulty.before = lambda verb, args: None
+    await drive.enqueue(key="k")
+    assert drive.engine.outage.seconds == 0
+    assert len(await drive.poll(5)) == 1
+    assert [record.message.split(";")[0] for record in caplog.records][:1] == ["the database is away for 0 s"]
+    assert caplog.records[-1].message.startswith("the database is back after")
+    assert len(caplog.records) == 2
+
+
+async def test_a_commit_that_cannot_be_looked_up_is_said_to_be_unknown(
+    drive: Drive, faulty: FaultyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outage, "PATIENCE", 0.2)
+    await drive.succeed(await drive.lease_new())
+
+    async def committed(unknown: Any) -> bool:
+        raise StoreFault("away")
+
+    faulty.commits = ["unknown-kept"]
+    faulty.committed = committed  # type: ignore[method-assign]
+    async with asyncio.timeout(10):
+        (outcome,) = await drive.engine.apply([enqueue()])
+    assert isinstance(outcome, OutcomeUnknown)

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from perdure.api.service import Caller
 from perdure.core import limits
 from perdure.core.errors import PermissionDenied, Unauthenticated, Unavailable
+from perdure.engine.outage import Outage
 from perdure.engine.service import Loop
 from perdure.store.base import Store, StoreFault
 
@@ -41,10 +42,10 @@ class Gate:
 
     name = "keys"
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, outage: Outage | None = None) -> None:
         self._store = store
         self._keys: dict[bytes, str] | None = None
-        self._loop = Loop(self)
+        self._loop = Loop(self, outage)
 
     @property
     def locked(self) -> bool:

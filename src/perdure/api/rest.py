@@ -26,13 +26,16 @@ from perdure.api.service import QUEUES_SEPARATOR, Service
 from perdure.core import limits
 from perdure.core import messages as m
 from perdure.core.durations import seconds
-from perdure.core.errors import Internal, InvalidArgument, NotFound, PayloadTooLarge, PerdureError, Problem
+from perdure.core.errors import Internal, InvalidArgument, NotFound, PayloadTooLarge, PerdureError, Problem, Unavailable
 from perdure.engine.engine import Engine
+from perdure.engine.outage import Outage
 
 log = logging.getLogger("perdure.api")
 
 PACE = {"Retry-After": "5"}
 """Seconds between two looks at a job."""
+_UNHEALTHY = 10.0
+"""Seconds of an outage after which this server is not healthy."""
 PROBLEM = "application/problem+json"
 
 AnyRequest = Request[Any, Any, Any]
@@ -155,9 +158,11 @@ async def workers(service: Serving) -> list[schema.WorkerDocument]:
 
 
 @get("/healthz")
-async def healthz() -> schema.Health:
-    """Whether this server serves: it answers. It listens only after it has read from its database, and lives through
-    times without it."""
+async def healthz(outage: NamedDependency[Outage]) -> schema.Health:
+    """200 while this server reaches its database; 503 once that has been away for more than ten seconds, with how
+    long."""
+    if outage.seconds > _UNHEALTHY:
+        raise Unavailable(f"the database has been away for {outage.seconds:.0f} s", retry_after=5.0)
     return schema.Health("ok")
 
 
@@ -224,7 +229,10 @@ def build(engine: Engine, gate: Gate, parking: Parking) -> Litestar:
             enqueue, enqueue_batch, get_task, find_tasks, cancel_task, retry_task, get_job, cancel_job, workers,
             healthz, openapi,
         ],
-        dependencies={"service": Provide(service, sync_to_thread=False)},
+        dependencies={
+            "service": Provide(service, sync_to_thread=False),
+            "outage": Provide(lambda: engine.outage, sync_to_thread=False),
+        },
         before_request=_check_body,
         exception_handlers={Exception: _on_error},
         request_max_body_size=limits.MAX_BODY,

@@ -28,7 +28,7 @@ class App:
     not by a mount inside Litestar, because that costs a quarter of the time of a wire request."""
 
     def __init__(self, engine: Engine) -> None:
-        self.gate = Gate(engine.store)
+        self.gate = Gate(engine.store, engine.outage)
         self._parking = Parking()
         self._wire = Wire(engine, self.gate, self._parking)
         self._rest = rest.build(engine, self.gate, self._parking)

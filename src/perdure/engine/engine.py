@@ -28,6 +28,7 @@ from perdure.engine.dispatch import Dispatch, Parked, PollRequest
 from perdure.engine.gather import Gatherer, Item
 from perdure.engine.hints import Hints, Notice
 from perdure.engine.marks import Marks
+from perdure.engine.outage import Outage
 from perdure.engine.retention import Retention
 from perdure.engine.service import Loop
 from perdure.engine.watches import Watches
@@ -40,6 +41,7 @@ MAX_DEFERRALS = 20  #: then a command waits for its row's lock, by itself
 _DEFERRALS_AT_ONCE = 3
 _LEARN_AGAIN = 1.0  #: seconds until a lane's rounds are asked for again where others serve it too
 _REFUSALS = 3  #: then a refused statement is its commands' fault
+_RETRY_AFTER = 5.0  #: seconds after which a caller that was sent back may try again
 _LONGEST_PAUSE = 2.0  #: seconds between tries while the database is away
 
 
@@ -49,6 +51,7 @@ class Engine:
     def __init__(self, store: Store, *, mint: Mint | None = None, retention: float = RETENTION_SECONDS) -> None:
         self.store = store
         self.mint = mint or Mint()
+        self.outage = Outage()
         self.watches = Watches(store)
         self.dispatch = Dispatch(self._wake)
         self._rounds = Rounds()
@@ -71,7 +74,7 @@ class Engine:
             self._hints,
             Notice(store, self._waiting, self._look_at_all),
         )
-        self._loops = [Loop(service) for service in services]
+        self._loops = [Loop(service, self.outage) for service in services]
 
     def now(self) -> int:
         """The store's clock in microseconds, as far as known without asking."""
@@ -159,9 +162,11 @@ class Engine:
                 tries += 1
                 if isinstance(fault, Refusal) and tries >= _REFUSALS:
                     return await self._bisect(items, polls, Internal(f"the database refused it: {fault}"))
-                await self._back_off(len(items), fault)
                 self._unserve(polls)
                 polls = []
+                if self.outage.long:
+                    return await self._send_back(items, fault)
+                await self._back_off(fault)
                 if not items:
                     return None
             except Exception as bug:  # a bug must cost its command, not the server
@@ -169,13 +174,23 @@ class Engine:
                 return await self._bisect(items, polls, Internal(f"{type(bug).__name__}: {bug}"))
             else:
                 self._faults = 0
+                self.outage.reached()
                 return self._settle(batch)
 
-    async def _back_off(self, commands: int, fault: StoreFault) -> None:
+    async def _back_off(self, fault: StoreFault) -> None:
+        self.outage.fault(fault)
         self._faults += 1
-        pause = min(0.05 * 2 ** min(self._faults, 10), _LONGEST_PAUSE) * (0.5 + random.random() / 2)
-        log.warning("a batch of %d waits %.2f s for the database: %s", commands, pause, fault)
-        await asyncio.sleep(pause)
+        pause = min(0.05 * 2 ** min(self._faults, 10), _LONGEST_PAUSE)
+        await asyncio.sleep(pause * (0.5 + random.random() / 2))
+
+    async def _send_back(self, items: list[Item], fault: StoreFault) -> None:
+        """The outage is long: whoever waits is told so. Nothing of these was written, unless a commit's outcome is
+        unknown."""
+        error = OutcomeUnknown if isinstance(fault, CommitUnknown) else Unavailable
+        for item in items:
+            item.answer(error(f"the database is away: {fault}", retry_after=_RETRY_AFTER))
+        self._gatherer.fail(Unavailable(f"the database is away: {fault}", retry_after=_RETRY_AFTER))
+        await self._back_off(fault)
 
     async def _prepare(self, items: list[Item], polls: list[Parked], *, patient: bool) -> Batch:
         """A batch whose lanes are known. Those seen for the first time are asked for one runner at a time, so that
@@ -215,9 +230,9 @@ class Engine:
             try:
                 return await self.store.committed(unknown)
             except StoreFault as fault:
-                if self._stopping:
+                self.outage.fault(fault)
+                if self._stopping or self.outage.long:
                     raise unknown from fault
-                log.warning("the outcome of a commit is not known yet: %s", fault)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
 

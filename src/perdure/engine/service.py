@@ -9,6 +9,7 @@ import logging
 from typing import Protocol
 
 from perdure.core.errors import Unavailable
+from perdure.engine.outage import Outage
 from perdure.store.base import StoreFault
 
 log = logging.getLogger("perdure.engine")
@@ -27,8 +28,9 @@ class Service(Protocol):
 class Loop:
     """Runs a service until stopped. `nudge` makes it run at once; a database fault makes it try again with back-off."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, outage: Outage | None = None) -> None:
         self._service = service
+        self._outage = outage or Outage()
         self._nudged = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -54,8 +56,9 @@ class Loop:
                 faults = 0
             except (StoreFault, Unavailable) as fault:
                 faults += 1
-                pause = min(0.05 * 2**faults, 2.0)
-                log.warning("%s: the database is away, next try in %.1f s: %s", self._service.name, pause, fault)
+                pause = min(0.05 * 2 ** min(faults, 10), 2.0)
+                if isinstance(fault, StoreFault):
+                    self._outage.fault(fault)
             except Exception:  # a bug in one run must not end what has to happen again and again
                 log.exception("%s failed; it goes on in a second", self._service.name)
                 pause = 1.0

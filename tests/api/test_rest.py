@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import aiohttp
 import pytest
 
 from perdure.api import schema
@@ -161,3 +162,16 @@ def test_values(payloads: tuple[Payload, ...], shown: object) -> None:
     value = schema.value(payloads)
     assert (bytes(value) if isinstance(shown, bytes) else value) == shown
     assert len(schema.value((*payloads, *payloads))) == 2 if payloads else True
+
+
+@pytest.mark.parametrize("depth", [1_000, 5_000, 100_000])
+@pytest.mark.parametrize("path", ["/v1/tasks", "/v1/tasks:batch"])
+async def test_deep_nesting_is_the_callers_fault(server: Server, path: str, depth: int) -> None:
+    """B132: 400 with a code, never a 500."""
+    value = "[" * depth + "]" * depth
+    one = f'{{"task_type": "resize", "payload": {value}}}'
+    body = one if path == "/v1/tasks" else f'{{"tasks": [{one}]}}'
+    headers = {"content-type": "application/json"}
+    async with aiohttp.ClientSession() as session, session.post(server.url + path, data=body, headers=headers) as reply:
+        assert reply.status == 400
+        assert (await reply.json(content_type=None))["code"] == "invalid_argument"

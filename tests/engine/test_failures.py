@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -212,4 +213,26 @@ async def test_a_commit_that_cannot_be_looked_up_is_said_to_be_unknown(
     faulty.committed = committed  # type: ignore[method-assign]
     async with asyncio.timeout(10):
         (outcome,) = await drive.engine.apply([enqueue()])
+    assert isinstance(outcome, OutcomeUnknown)
+
+
+async def test_stopping_does_not_wait_for_a_database_that_never_answers(
+    drive: Drive, faulty: FaultyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B123: grace and five seconds; whoever waits hears that the outcome is unknown, never a 500."""
+    monkeypatch.setattr("perdure.engine.engine._STOP_SECONDS", 0.1)
+    batch = faulty.batch
+
+    @asynccontextmanager
+    async def black_hole(*, single: bool = False) -> AsyncIterator[Any]:
+        async with batch(single=single) as rows:
+            await asyncio.Event().wait()
+            yield rows
+
+    faulty.batch = black_hole  # type: ignore[method-assign]
+    waiting = asyncio.create_task(drive.engine.apply([enqueue()]))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        await drive.engine.stop()
+        (outcome,) = await waiting
     assert isinstance(outcome, OutcomeUnknown)

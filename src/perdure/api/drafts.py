@@ -79,7 +79,10 @@ class Draftsman:
     def _plain(self, item: m.NewTask) -> _Template:
         """The template of an item without times and policies, kept: items with the same names share it."""
         names = (item.type, item.queue, item.app, item.fairness_key, item.priority)
-        found = self._templates.get(names)
+        try:
+            found = self._templates.get(names)
+        except TypeError:  # something that no name can be: the checks say what
+            return self._template(item)
         if found is None:
             if len(self._templates) >= MAX_TEMPLATES:
                 self._templates.clear()
@@ -165,7 +168,7 @@ def completion(item: m.Completion) -> c.Complete:
 def _carry(command: c.Heartbeat | c.Complete, item: m.Beat | m.Completion) -> None:
     """Take over what rides on both."""
     if item.progress is not None:
-        command.progress = packed(item.progress, "progress")
+        command.progress = packed(limits.progress(item.progress), "progress")
         command.size += len(command.progress)
     if item.checkpoint is not None:
         command.checkpoint = packed(limits.payload(item.checkpoint, "checkpoint"), "checkpoint")

@@ -192,6 +192,8 @@ def _on_error(_: AnyRequest, error: Exception) -> Response[Problem]:
             return _problem(error.problem(), problem_headers(error))
         case msgspec.MsgspecError():
             return _problem(invalid(str(error)).problem(), [])
+        case RecursionError():
+            return _problem(invalid("the body is nested too deeply").problem(), [])
         case HTTPException():
             return _http_problem(error)
         case _:
@@ -204,6 +206,8 @@ _REFUSALS: dict[int, type[PerdureError]] = {404: NotFound, 405: MethodNotAllowed
 
 def _http_problem(error: HTTPException) -> Response[Problem]:
     """What the framework refused before a handler saw it."""
+    if isinstance(error.__cause__ or error.__context__, RecursionError):
+        return _problem(invalid("the body is nested too deeply").problem(), [])
     if error.status_code >= 500:
         log.error("a request failed", exc_info=error)
         return _problem(Internal().problem(), [])

@@ -5,18 +5,20 @@ A check raises InvalidArgument with the field, the limit and the kind of the val
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta
 
 from perdure.core import messages
 from perdure.core.durations import MAX_SECONDS, seconds
 from perdure.core.errors import InvalidArgument, PayloadTooLarge
-from perdure.core.model import SECOND, Payloads, RetryPolicy, Timeouts
+from perdure.core.model import SECOND, Payloads, Progress, RetryPolicy, Timeouts
 
 MAX_NAME = 255  #: bytes of UTF-8 of a namespace, queue, task type, app, key: three fit into one index entry
 MAX_TEXT = 2_000  #: characters of an identity, a reason
 MAX_PAYLOAD = 256 * 1024  #: bytes of a payload, result or checkpoint (TASK-11)
 MAX_FAILURE = 64 * 1024  #: bytes of a failure as stored; longer messages and stacks are cut by the SDK
-MAX_HEADERS = 16 * 1024
+MAX_HEADERS = 16 * 1024  #: bytes
+MAX_FATAL_TYPES = 100
 MAX_BATCH = 1_000  #: tasks of one enqueue request (TASK-06)
 MAX_BODY = 16 * 1024 * 1024  #: bytes of a request body
 MAX_CAPACITY = 1_000  #: tasks of one poll
@@ -31,6 +33,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def name(value: str, field: str, *, empty: bool = False, most: int = MAX_NAME) -> str:
     """A name: printable text, no NUL, no lone surrogate, no blank ends."""
     limit = f"1 to {most} bytes of printable text"
+    _is(value, str, field, limit)
     if not value and empty:
         return value
     if not value or len(value) > most:
@@ -44,6 +47,13 @@ def name(value: str, field: str, *, empty: bool = False, most: int = MAX_NAME) -
     return value
 
 
+def _is(value: object, kind: type | tuple[type, ...], field: str, limit: str) -> None:
+    """Over the network a decoder has checked the types; a caller in this process may have passed anything."""
+    if not isinstance(value, kind) or isinstance(value, bool):
+        given = type(value).__name__
+        raise InvalidArgument(f"{field} is a {given}", field=field, limit=limit, kind=given)
+
+
 def encodable(value: str) -> bool:
     """False for text that UTF-8 cannot carry: lone surrogates."""
     try:
@@ -55,6 +65,7 @@ def encodable(value: str) -> bool:
 
 def text(value: str, field: str, most: int = MAX_TEXT) -> str:
     """Free text such as a reason: no NUL, because PostgreSQL has none (field case B128)."""
+    _is(value, str, field, "text")
     if len(value) > most or "\x00" in value or not encodable(value):
         raise InvalidArgument(
             f"{field} is too long or has a NUL", field=field, limit=f"{most} characters, no NUL", kind="str"
@@ -63,37 +74,61 @@ def text(value: str, field: str, most: int = MAX_TEXT) -> str:
 
 
 def integer(value: int, field: str, least: int, most: int) -> int:
+    _is(value, int, field, f"an integer from {least} to {most}")
     if not least <= value <= most:
         raise InvalidArgument(f"{field} is {value}", field=field, limit=f"{least} to {most}", kind="int")
     return value
 
 
 def payload(value: Payloads, field: str, most: int = MAX_PAYLOAD) -> Payloads:
-    """Payloads within the inline cap; metadata counts too."""
-    size = 0
+    """Payloads within the inline cap; metadata, and the frame of every item but the first, count too."""
+    size = 8 * max(len(value) - 1, 0)
     for item in value:
         size += len(item.data)
         for key, text_ in item.metadata.items():
-            size += len(key) + len(text_)
+            size += (len(key) + len(text_)) * (1 if key.isascii() and text_.isascii() else 4)
     if size > most:
         raise PayloadTooLarge(f"{field} has {size} bytes", field=field, limit=f"{most} bytes", kind="bytes")
     return value
 
 
 def headers(value: dict[str, str], field: str) -> dict[str, str]:
-    size = sum(len(key) + len(text_) for key, text_ in value.items())
+    _is(value, dict, field, "a map of text")
+    size = 0
+    for key, text_ in value.items():
+        _is(key, str, field, "a map of text")
+        _is(text_, str, f"{field}.{key}", "text")
+        size += len(key.encode(errors="replace")) + len(text_.encode(errors="replace"))
     if size > MAX_HEADERS:
-        raise PayloadTooLarge(f"{field} has {size} characters", field=field, limit=f"{MAX_HEADERS} characters")
+        raise PayloadTooLarge(f"{field} has {size} bytes", field=field, limit=f"{MAX_HEADERS} bytes")
     return value
 
 
 def retry_policy(value: RetryPolicy, field: str = "retry") -> RetryPolicy:
     integer(value.max_attempts, f"{field}.max_attempts", 1, 10_000)
+    for which in ("base", "factor", "cap"):
+        _is(getattr(value, which), (int, float), f"{field}.{which}", "a number")
     seconds(value.base, f"{field}.base", least=0.001, most=86_400.0)
     seconds(value.factor, f"{field}.factor", least=1.0, most=100.0)
     seconds(value.cap, f"{field}.cap", least=value.base, most=31 * 86_400.0)
+    limit = f"a tuple of at most {MAX_FATAL_TYPES} names"
+    _is(value.fatal_types, (tuple, list), f"{field}.fatal_types", limit)
+    if len(value.fatal_types) > MAX_FATAL_TYPES:
+        given = len(value.fatal_types)
+        raise InvalidArgument(f"{field}.fatal_types has {given} names", field=f"{field}.fatal_types", limit=limit)
     for type_ in value.fatal_types:
         name(type_, f"{field}.fatal_types")
+    return value
+
+
+def progress(value: Progress, field: str = "progress") -> Progress:
+    """Numbers from 0 on, and a message for people."""
+    for which, number in (("done", value.done), ("total", value.total)):
+        if number is not None:
+            _is(number, (int, float), f"{field}.{which}", "a number from 0 on")
+            if not math.isfinite(number) or not 0 <= number <= 2**53:
+                raise InvalidArgument(f"{field}.{which} is {number!r}", field=f"{field}.{which}", limit="0 to 2**53")
+    text(value.message, f"{field}.message")
     return value
 
 
@@ -119,6 +154,7 @@ def wait(value: float, field: str = "wait") -> float:
 
 def microseconds(value: datetime, field: str) -> int:
     """A point in time; it must carry its zone and lie between 1970 and now plus ten years or so."""
+    _is(value, datetime, field, "RFC 3339 with an offset")
     if value.tzinfo is None:
         raise InvalidArgument(
             f"{field} has no time zone", field=field, limit="RFC 3339 with an offset", kind="datetime"

@@ -41,6 +41,7 @@ MAX_DEFERRALS = 20  #: then a command waits for its row's lock, by itself
 _DEFERRALS_AT_ONCE = 3
 _LEARN_AGAIN = 1.0  #: seconds until a lane's rounds are asked for again where others serve it too
 _REFUSALS = 3  #: then a refused statement is its commands' fault
+_STOP_SECONDS = 5.0  #: that batches in flight may take once the engine stops
 _RETRY_AFTER = 5.0  #: seconds after which a caller that was sent back may try again
 _LONGEST_PAUSE = 2.0  #: seconds between tries while the database is away
 
@@ -98,6 +99,10 @@ class Engine:
         strays = list(self._strays)
         for stray in strays:
             stray.cancel()
+        if self._runners:
+            _, hung = await asyncio.wait(self._runners, timeout=_STOP_SECONDS)
+            for runner in hung:  # the database does not answer; what it was asked for has an unknown outcome
+                runner.cancel()
         await asyncio.gather(*self._runners, *strays, return_exceptions=True)
         self._runners.clear()
         self._gatherer.put_back(list(self._deferred))
@@ -169,6 +174,11 @@ class Engine:
                 await self._back_off(fault)
                 if not items:
                     return None
+            except asyncio.CancelledError:
+                self._unserve(polls)
+                for item in items:
+                    item.answer(OutcomeUnknown("the server stopped while the database did not answer", retry_after=1.0))
+                raise
             except Exception as bug:  # a bug must cost its command, not the server
                 log.exception("a batch of %d commands failed", len(items))
                 return await self._bisect(items, polls, Internal(f"{type(bug).__name__}: {bug}"))

@@ -26,7 +26,7 @@ from perdure.core.errors import FatalError, ResourceExhausted
 from perdure.core.model import RetryPolicy
 from perdure.sdk import client as client_module
 from perdure.sdk import handle as handle_module
-from perdure.sdk.client import COALESCED, AsyncClient, mint_keys
+from perdure.sdk.client import COALESCED, AsyncClient
 
 
 @pytest.fixture
@@ -170,12 +170,6 @@ async def test_a_long_outage_is_an_error_for_every_caller(monkeypatch: pytest.Mo
     client = AsyncClient(recorder)  # type: ignore[arg-type]
     outcomes = await asyncio.gather(*(client.enqueue("t") for _ in range(3)), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [Unavailable] * 3
-
-
-def test_minted_keys_rise_and_differ() -> None:
-    keys = mint_keys(500) + mint_keys(500)
-    assert len(set(keys)) == 1_000
-    assert [key[:12] for key in keys] == sorted(key[:12] for key in keys)
 
 
 async def test_idempotency_key(app: AsyncPerdure) -> None:

@@ -55,11 +55,24 @@ class FakeService:
     # ------------------------------------------------------------------------------------------------- for the test
     async def give(self, type: str, payload: Any = None, *, raw: Payloads | None = None, **fields: Any) -> bytes:
         """Enqueue a task; its lease."""
+        (lease,) = await self._give([self._delivery(type, payload, raw, **fields)])
+        return lease
+
+    async def give_many(self, type: str, count: int) -> list[bytes]:
+        """Enqueue tasks that one poll may get together; their leases."""
+        return await self._give([self._delivery(type, n, None) for n in range(count)])
+
+    async def _give(self, deliveries: list[m.Delivery]) -> list[bytes]:
+        async with self._changed:
+            self._ready.extend(deliveries)
+            self._changed.notify_all()
+        return [delivery.lease for delivery in deliveries]
+
+    def _delivery(self, type: str, payload: Any, raw: Payloads | None, **fields: Any) -> m.Delivery:
         self._leases += 1
-        lease = b"lease-%d" % self._leases
-        delivery = m.Delivery(
+        return m.Delivery(
             task_id=f"task-{self._leases}",
-            lease=lease,
+            lease=b"lease-%d" % self._leases,
             type=type,
             queue="default",
             attempt=fields.pop("attempt", 1),
@@ -67,10 +80,6 @@ class FakeService:
             payload=to_payloads(payload, "payload") if raw is None else raw,
             **fields,
         )
-        async with self._changed:
-            self._ready.append(delivery)
-            self._changed.notify_all()
-        return lease
 
     async def reported(self, lease: bytes) -> m.Completion:
         """What the worker reported, once it has."""
@@ -153,3 +162,33 @@ class FakeService:
         return m.Done()
 
     async def close(self) -> None: ...
+
+
+class Gate:
+    """Handlers that wait at it, async and plain."""
+
+    def __init__(self) -> None:
+        self.inside = 0  #: came in so far
+        self.left = 0
+        self.open = asyncio.Event()
+        self.open_plain = threading.Event()
+        self._lock = threading.Lock()
+
+        @task(name="at_gate")
+        async def at_gate(ctx: Context, payload: Any) -> Any:
+            self.inside += 1
+            await self.open.wait()
+            self.left += 1
+            return payload
+
+        @task(name="at_gate_plain")
+        def at_gate_plain(ctx: Context, payload: Any) -> Any:
+            self.inside += 1
+            self.open_plain.wait()
+            with self._lock:
+                self.left += 1
+            return payload
+
+    async def holds(self, handlers: int) -> None:
+        while self.inside < handlers:
+            await asyncio.sleep(0.001)

@@ -19,6 +19,13 @@ PATIENCE = 60.0
 @contextmanager
 def running_server(store: str, folder: Path) -> Iterator[str]:
     """A server on a free port; its URL."""
+    with running_server_process(store, folder) as (url, _):
+        yield url
+
+
+@contextmanager
+def running_server_process(store: str, folder: Path) -> Iterator[tuple[str, int]]:
+    """With its process id."""
     with subprocess.Popen(
         [*COMMAND, "server", "--store", store, "--port", "0"], cwd=folder, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -26,8 +33,9 @@ def running_server(store: str, folder: Path) -> Iterator[str]:
             assert process.stdout is not None
             line = process.stdout.readline()
             assert "perdure server on " in line, line
-            yield line.split()[-1]
+            yield line.split()[-1], process.pid
         finally:
+            process.send_signal(signal.SIGCONT)  # a test may have stopped it
             process.send_signal(signal.SIGTERM)
             try:
                 process.wait(PATIENCE)

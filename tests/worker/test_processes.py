@@ -6,15 +6,19 @@ import asyncio
 import os
 import random
 import signal
+import socket
+import threading
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
 from perdure import AsyncPerdure, TaskCanceled, TaskFailed
-from tests.worker.processes import WorkerProcess, lines, running_server, running_worker
+from tests.worker.processes import WorkerProcess, lines, running_server, running_server_process, running_worker
 
 APP = Path(__file__).with_name("jobs.py")
 
@@ -197,6 +201,60 @@ async def test_a_stuck_thread_does_not_keep_the_worker(app: AsyncPerdure, start:
     assert await asyncio.to_thread(worker.wait) == 0
     view = await job.status()
     assert (view.state, view.attempt) == ("ENQUEUED", 0)
+
+
+@contextmanager
+def silence() -> Iterator[tuple[str, threading.Event]]:
+    """What accepts connections and never answers: its URL, and whether somebody has asked."""
+    asked = threading.Event()
+    kept: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def accept() -> None:
+            with suppress(OSError):  # the listener was shut down
+                while True:
+                    kept.append(listener.accept()[0])
+                    asked.set()
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}", asked
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            for connection in kept:
+                connection.close()
+
+
+async def test_a_worker_whose_server_never_answers_leaves() -> None:
+    """B123: with the default drain, for there is nothing to drain."""
+    with silence() as (url, asked), running_worker(APP, url, "--supervised") as worker:
+        assert await asyncio.to_thread(asked.wait, 60)
+        begin = time.monotonic()
+        worker.signal()
+        assert await asyncio.to_thread(worker.wait) == 0
+        assert time.monotonic() - begin < 5
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+async def test_a_worker_whose_server_stopped_answering_leaves(tmp_path: Path, signals: int) -> None:
+    """B123: poll, heartbeat and report are under way for ever, and a handler is stuck. Within 5 s after the drain, and
+    at once with a second signal."""
+    path = tmp_path / "out"
+    with running_server_process("sqlite:///jobs.db", tmp_path) as (url, server):
+        async with AsyncPerdure(url) as app:
+            await app.enqueue("job_stuck", {"path": str(path)})
+        with running_worker(APP, url, "--supervised", *(("--drain", "1") if signals == 1 else ())) as worker:
+            await until(lambda: lines(path))
+            os.kill(server, signal.SIGSTOP)
+            begin = time.monotonic()
+            worker.signal()
+            while signals == 2 and worker.runs():  # two signals of a kind that arrive together are one
+                await asyncio.sleep(0.05)
+                worker.signal()
+            assert await asyncio.to_thread(worker.wait) == (0 if signals == 1 else 128 + signal.SIGTERM)
+            assert time.monotonic() - begin < 1 + 5
 
 
 async def test_workers_drain_when_their_supervisor_was_killed(app: AsyncPerdure, start: Start, tmp_path: Path) -> None:

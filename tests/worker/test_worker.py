@@ -13,51 +13,11 @@ from perdure.core.errors import Conflict, InvalidArgument, LeaseLost
 from perdure.core.messages import Completed
 from perdure.core.model import Progress
 from perdure.sdk.converter import from_payloads, to_payloads
-from perdure.worker import heartbeat, report, worker
+from perdure.worker import heartbeat, worker
 from perdure.worker.worker import Worker
-from tests.worker.fake import FakeService
+from tests.worker.fake import FakeService, Gate
 
-
-@pytest.fixture
-async def service() -> FakeService:
-    return FakeService()
-
-
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "_PAUSE", (0.0, 0.0))
-    monkeypatch.setattr(report, "_PAUSE", (0.0, 0.0))
-    monkeypatch.setattr(worker, "_STOP_SECONDS", 0.05)
-
-
-class Gate:
-    """Handlers that wait at it, async and plain."""
-
-    def __init__(self) -> None:
-        self.inside = 0  #: came in so far
-        self.left = 0
-        self.open = asyncio.Event()
-        self.open_plain = threading.Event()
-        self._lock = threading.Lock()
-
-        @task(name="at_gate")
-        async def at_gate(ctx: Context, payload: Any) -> Any:
-            self.inside += 1
-            await self.open.wait()
-            self.left += 1
-            return payload
-
-        @task(name="at_gate_plain")
-        def at_gate_plain(ctx: Context, payload: Any) -> Any:
-            self.inside += 1
-            self.open_plain.wait()
-            with self._lock:
-                self.left += 1
-            return payload
-
-    async def holds(self, handlers: int) -> None:
-        while self.inside < handlers:
-            await asyncio.sleep(0.001)
+pytestmark = pytest.mark.usefixtures("no_pauses")
 
 
 # ---------------------------------------------------------------------------------------------------------------- slots
@@ -81,6 +41,20 @@ async def test_polls_ask_in_batches_for_what_is_free(service: FakeService) -> No
         await service.until(lambda: len(service.polls) == 2)
         assert [poll.capacity for poll in service.polls] == [50, 50]
         await service.result(await service.give("echo"))
+
+
+async def test_slots_that_a_short_answer_left_free_are_asked_for(service: FakeService) -> None:
+    """WORK-09: also by the poll that waits, where they are less than the batch that the answered one needs."""
+    gate = Gate()
+    async with Worker(service, slots=100), asyncio.timeout(20):
+        await service.until(lambda: len(service.polls) == 2)
+        await service.give_many("at_gate", 50)
+        await gate.holds(50)
+        await service.give_many("at_gate", 10)
+        await gate.holds(60)
+        await service.until(lambda: len(service.polls) == 3)
+        assert service.asked == 40
+        gate.open.set()
 
 
 async def test_queues_and_identity_are_passed_on(service: FakeService) -> None:

@@ -27,6 +27,8 @@ PING_SECONDS = 30.0
 LONGEST_PAUSE = 5.0
 """Between two tries to connect, at most."""
 
+_CLOSE_SECONDS = 0.5  #: for the server to answer the end of a connection
+
 Hook = Callable[[], Awaitable[None]]
 
 
@@ -132,13 +134,15 @@ class WebSocketTransport:
     async def _try(self, session: aiohttp.ClientSession) -> None:
         """One connection from start to end. Raises what makes another try useless."""
         try:
-            async with session.ws_connect(
-                self._url,
-                compress=0,
-                max_msg_size=0,
-                heartbeat=PING_SECONDS,
-                timeout=aiohttp.ClientWSTimeout(ws_close=1.0),
-            ) as socket:
+            async with asyncio.timeout(CONNECT_SECONDS):  # what accepts connections need not answer
+                socket = await session.ws_connect(
+                    self._url,
+                    compress=0,
+                    max_msg_size=0,
+                    heartbeat=PING_SECONDS,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_SECONDS),
+                )
+            async with socket:
                 await self._serve(socket)
         except aiohttp.WSServerHandshakeError as error:
             if (refusal := refused(error.status, f"the server refused the connection: {error.message}")).status < 500:
@@ -202,7 +206,11 @@ class WebSocketTransport:
             message = await socket.receive()
             if message.type is not aiohttp.WSMsgType.BINARY:
                 raise ConnectionBroken(f"the server closed: {socket.close_code}", sent=True)
-            for frame in _frames(message.data):
+            try:
+                frames = _frames(message.data)
+            except msgspec.DecodeError as error:
+                raise ConnectionBroken(f"an answer cannot be read: {error}", sent=True) from None
+            for frame in frames:
                 request = self._requests.pop(frame.id, None)
                 if request is None or request.future.done():
                     continue

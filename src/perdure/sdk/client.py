@@ -9,7 +9,6 @@ still returns only after its own task is committed.
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Iterable, Iterator
 from copy import copy
@@ -36,6 +35,7 @@ from perdure.core.model import RetryPolicy
 from perdure.sdk.batch import Batcher
 from perdure.sdk.converter import to_payloads
 from perdure.sdk.handle import OUTAGE_SECONDS, AsyncJob
+from perdure.sdk.keys import mint_key, mint_keys
 from perdure.sdk.task import Task
 
 COALESCED = 500
@@ -105,7 +105,7 @@ class AsyncClient:
         new = _template(task, options)
         new.payload = to_payloads(payload, "payload")
         new.minted = idempotency_key is None
-        new.idempotency_key = mint_keys(1)[0] if idempotency_key is None else idempotency_key
+        new.idempotency_key = mint_key() if idempotency_key is None else idempotency_key
         if self._coalesce:
             answer: asyncio.Future[Enqueued] = asyncio.get_running_loop().create_future()
             self._batcher.add((new, answer))
@@ -215,13 +215,6 @@ class AsyncClient:
 
 
 _Waiting = tuple[NewTask, asyncio.Future[Enqueued]]
-
-
-def mint_keys(count: int) -> list[str]:
-    """New idempotency keys. They start with the time, so that keys of one hour lie together in the database's index."""
-    begin = f"{time.time_ns() // 1_000_000:012x}"
-    bits = os.urandom(10 * count).hex()
-    return [begin + bits[at : at + 20] for at in range(0, 20 * count, 20)]
 
 
 def _template(task: Task[..., Any] | str, options: TaskOptions) -> NewTask:

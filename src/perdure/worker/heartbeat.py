@@ -5,6 +5,9 @@ after the delivery, only for what still runs then: most jobs are over before. Pr
 second after they were given, at the latest. The answer may say that a task is to be canceled, or that its lease is
 lost.
 
+Whatever goes wrong with a heartbeat, the next one is sent: leases end under handlers that run when the thread does. If
+it ends nevertheless, the worker is told.
+
 The thread has an event loop of its own and, over the network, a connection of its own (plain POST). An embedded server
 lives on the worker's loop: a handler that blocks that loop blocks the server as well.
 """
@@ -35,20 +38,27 @@ UNREPORTED_SECONDS = 3.0
 _RETRY_SECONDS = 1.0
 _REQUEST_SECONDS = 5.0
 _REQUEST_BYTES = 4 * 1024 * 1024
-_JOIN_SECONDS = 1.0
+_JOIN_SECONDS = 0.5
 _FOREVER = 3600.0
 
 
 class Heartbeats:
-    """The leases of one worker and the thread that keeps them. Made on the worker's loop; `stopped` is called there
-    for a run that the server wants stopped."""
+    """The leases of one worker and the thread that keeps them. Made on the worker's loop; called there are `stopped`
+    for a run that the server wants stopped, and `died` when no lease is kept any more."""
 
     def __init__(
-        self, service: Service, incarnation: int, stopped: Callable[[Run], None], *, own_connection: bool
+        self,
+        service: Service,
+        incarnation: int,
+        stopped: Callable[[Run], None],
+        died: Callable[[BaseException], None],
+        *,
+        own_connection: bool,
     ) -> None:
         self._service = service
         self._incarnation = incarnation
         self._stopped = stopped
+        self._died = died
         self._own_connection = own_connection
         self._worker_loop = asyncio.get_running_loop()
         self._interval = float(HEARTBEAT_SECONDS)
@@ -64,7 +74,7 @@ class Heartbeats:
     def start(self, interval: float) -> None:
         """Beat at least every `interval` seconds, and three times in the life of each lease."""
         self._interval = interval
-        if not self._thread.is_alive():
+        if self._thread.ident is None:
             self._thread.start()
 
     async def stop(self) -> None:
@@ -103,11 +113,17 @@ class Heartbeats:
                 return
             self._due = at
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._wake.set)
+            with contextlib.suppress(RuntimeError):  # that loop is closed: the thread has ended
+                self._loop.call_soon_threadsafe(self._wake.set)
 
     # ---------------------------------------------------------------------------------------------------- the thread
     def _main(self) -> None:
-        asyncio.run(self._run())
+        try:
+            asyncio.run(self._run())
+        except BaseException as error:
+            log.critical("the heartbeat thread ended", exc_info=error)
+            with contextlib.suppress(RuntimeError):  # the worker's loop is closed: it has left
+                self._worker_loop.call_soon_threadsafe(self._died, error)
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -115,7 +131,10 @@ class Heartbeats:
             self._wake.clear()
             due, pause = self._look(time.monotonic())
             if due:
-                await self._beat(due)
+                try:
+                    await self._beat(due)
+                except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - see the module's third paragraph
+                    self._missed(due, error)
             else:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):
@@ -145,12 +164,8 @@ class Heartbeats:
             )
             for run, (progress, checkpoint) in zip(runs, news, strict=True)
         ]
-        try:
-            async with asyncio.timeout(_REQUEST_SECONDS):
-                reply = await self._service.heartbeat(Heartbeat(self._incarnation, beats))
-        except (PerdureError, TimeoutError) as error:
-            self._missed(runs, error)
-            return
+        async with asyncio.timeout(_REQUEST_SECONDS):
+            reply = await self._service.heartbeat(Heartbeat(self._incarnation, beats))
         if not self._healthy:
             self._healthy = True
             log.info("heartbeats are answered again")
@@ -161,10 +176,10 @@ class Heartbeats:
             run.beat_at = now + min(self._interval, run.delivery.lease_seconds / 3)
             if run.has_news():  # given while the request was under way
                 self.changed(run)
-            if action != "continue" and not run.ended and run.stop(action):
+            if (action == "lost" or (action == "cancel" and not run.ended)) and run.stop(action):
                 self._worker_loop.call_soon_threadsafe(self._stopped, run)
 
-    def _missed(self, runs: list[Run], error: Exception) -> None:
+    def _missed(self, runs: list[Run], error: BaseException) -> None:
         """Try again soon. Whether the leases are lost is for the server to say: it waits for the living after an
         outage."""
         again = time.monotonic() + _RETRY_SECONDS
@@ -174,7 +189,8 @@ class Heartbeats:
             logging.WARNING if self._healthy else logging.DEBUG,
             "a heartbeat for %d leases was not answered: %s",
             len(runs),
-            error or type(error).__name__,
+            str(error) or type(error).__name__,
+            exc_info=None if isinstance(error, (PerdureError, TimeoutError)) else error,
         )
         self._healthy = False
 

@@ -1,8 +1,12 @@
 """Reports how attempts ended: one request in flight, the rest gathers behind it, and none is forgotten.
 
 A report that did not get through is repeated until it is answered: its lease is kept alive meanwhile, and the server
-answers a repeated report with what it recorded the first time. Only an answer ends it, so after `flush` no handler that
-returned runs again (field case B122).
+answers a repeated report with what it recorded the first time. Only an answer ends it, or the loss of its lease, so
+after `flush` no handler that returned runs again (field case B122).
+
+A server that takes no reports at all is asked again and again by the one request; what gathers behind it would fare no
+better. A report that the server has no answer for, as when it fails at storing that very one, steps aside and comes
+again later. Its outcome stays what it was: only an error about the outcome itself makes it another.
 """
 
 from __future__ import annotations
@@ -13,18 +17,30 @@ import random
 from collections.abc import Callable
 
 from perdure.client.base import Service
-from perdure.core.errors import PerdureError, Problem
+from perdure.core.errors import (
+    Conflict,
+    IllegalMove,
+    Internal,
+    InvalidArgument,
+    LeaseLost,
+    NotFound,
+    PayloadTooLarge,
+    PerdureError,
+)
 from perdure.core.messages import Complete, Completed, Completion
 from perdure.sdk.batch import Batcher
 from perdure.worker.execute import Run, refused
 
 log = logging.getLogger("perdure.worker")
 
-Report = tuple[Run, Completion]
+Report = tuple[Run, Completion, float]
+"""With the seconds that it steps aside for, the next time."""
 
 _MOST = 500
 _REQUEST_BYTES = 4 * 1024 * 1024
 _PAUSE = (0.05, 2.0)
+_REFUSALS = frozenset(error.code for error in (InvalidArgument, PayloadTooLarge))
+_LOST = frozenset(error.code for error in (Conflict, IllegalMove, LeaseLost, NotFound))
 
 
 class Reporter:
@@ -33,67 +49,102 @@ class Reporter:
     def __init__(self, service: Service, answered: Callable[[Run], None]) -> None:
         self._service = service
         self._answered = answered
+        self._loop = asyncio.get_running_loop()
         self._batcher = Batcher(self._send, _size, most=_MOST, most_bytes=_REQUEST_BYTES)
+        self._open = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._given_up = False
 
     def add(self, run: Run, completion: Completion) -> None:
-        self._batcher.add((run, completion))
+        self._open += 1
+        self._idle.clear()
+        self._batcher.add((run, completion, _PAUSE[0]))
 
     async def flush(self) -> None:
         """Returns once every report was answered."""
-        await self._batcher.idle()
+        await self._idle.wait()
 
     async def cancel(self) -> None:
         """Give up: the server will find out by itself that these leases ended."""
+        self._given_up = True
         await self._batcher.cancel()
 
     async def _send(self, reports: list[Report]) -> None:
-        """Until every report has its answer."""
+        """One request, repeated while the server takes none."""
         pause, longest = _PAUSE
-        while True:
+        while reports:
             try:
-                reply = await self._service.complete(Complete([completion for _, completion in reports]))
-            except PerdureError as error:
-                problem = error.problem()
-                outcomes = [Completed(error=problem)] * len(reports)
-                if len(reports) > 1 and not problem.retryable:  # one is at fault: let each have its own answer
-                    for report in reports:
-                        await self._send([report])
-                    return
+                reply = await self._service.complete(Complete([completion for _, completion, _ in reports]))
+                answers = list(zip(reports, reply.outcomes, strict=True))
+            except Exception as error:  # noqa: BLE001 - whatever it was, no report may be forgotten
+                fault = error if isinstance(error, PerdureError) else Internal(repr(error))
             else:
-                outcomes = reply.outcomes
-            reports = self._settle(reports, outcomes)
-            if not reports:
+                self._settle(answers)
                 return
-            await asyncio.sleep(pause * (0.5 + random.random() / 2))
+            if isinstance(fault, (InvalidArgument, Internal)):
+                await self._search(reports, fault)
+                return
+            log.warning("%d reports wait for the server: %s", len(reports), fault)
+            await asyncio.sleep(_about(pause))
             pause = min(pause * 2, longest)
+            reports = [report for report in reports if not self._is_lost(report)]
 
-    def _settle(self, reports: list[Report], outcomes: list[Completed]) -> list[Report]:
-        """What has to be sent again."""
-        again: list[Report] = []
-        for (run, completion), outcome in zip(reports, outcomes, strict=True):
-            if outcome.error is None:
-                self._answered(run)
-            elif outcome.error.retryable:
-                again.append((run, completion))
-            elif (instead := _instead(run, completion, outcome.error)) is not None:
-                again.append((run, instead))
+    async def _search(self, reports: list[Report], fault: PerdureError) -> None:
+        """One of them spoils the request: halve until it is alone."""
+        if len(reports) == 1:
+            self._settle([(reports[0], Completed(error=fault.problem()))])
+            return
+        middle = len(reports) // 2
+        await self._send(reports[:middle])
+        await self._send(reports[middle:])
+
+    def _settle(self, answers: list[tuple[Report, Completed]]) -> None:
+        for report, answer in answers:
+            run, completion, pause = report
+            if (problem := answer.error) is None:
+                self._close(run)
+                continue
+            task = f"task {run.delivery.task_id} ({run.delivery.type})"
+            if problem.code in _LOST:
+                log.info("%s ended here, but the lease was lost before: %s", task, problem.detail)
+                self._close(run)
+            elif problem.code in _REFUSALS:
+                log.error("%s: the server refused the outcome %r: %s", task, completion.outcome, problem.detail)
+                self._replace(report, problem.detail)
             else:
-                self._answered(run)
-        if again:
-            log.warning("%d reports wait for the server", len(again))
-        return again
+                log.warning("%s: its report comes again in about %.1f s: %s", task, pause, problem.detail)
+                again = (run, completion, min(pause * 2, _PAUSE[1]))
+                self._loop.call_later(_about(pause), self._come_again, again)
+
+    def _replace(self, report: Report, detail: str) -> None:
+        """By a report that can be stored, so that the task does not hang; nothing is left to say when it was one."""
+        run, completion, pause = report
+        if completion.outcome == "failed" and completion.failure is not None and not completion.failure.stack:
+            self._close(run)
+        else:
+            self._batcher.add((run, refused(completion.lease, detail), pause))
+
+    def _come_again(self, report: Report) -> None:
+        if not self._given_up and not self._is_lost(report):
+            self._batcher.add(report)
+
+    def _is_lost(self, report: Report) -> bool:
+        """Whether a heartbeat has heard that somebody else owns the task now: the report is dropped."""
+        lost = report[0].ctx.stop == "lost"
+        if lost:
+            self._close(report[0])
+        return lost
+
+    def _close(self, run: Run) -> None:
+        self._open -= 1
+        if not self._open:
+            self._idle.set()
+        self._answered(run)
 
 
-def _instead(run: Run, completion: Completion, problem: Problem) -> Completion | None:
-    """A report to send in place of a refused one, so that its task does not hang; None when there is nothing to say."""
-    task = f"task {run.delivery.task_id} ({run.delivery.type})"
-    if problem.code in ("lease_lost", "not_found"):
-        log.info("%s ended here, but the lease was lost before: %s", task, problem.detail)
-        return None
-    log.error("%s: the server refused the outcome %r: %s", task, completion.outcome, problem.detail)
-    if completion.outcome == "failed" and completion.failure is not None and not completion.failure.stack:
-        return None
-    return refused(completion.lease, problem.detail)
+def _about(seconds: float) -> float:
+    return seconds * (0.5 + random.random() / 2)
 
 
 def _size(report: Report) -> int:

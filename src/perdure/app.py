@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import gc
 import os
 import threading
@@ -44,6 +45,8 @@ from perdure.worker.worker import Worker, WorkerOptions
 
 T = TypeVar("T")
 
+_CLOSE_SECONDS = 5.0
+"""How long a store may take to let go of its connections."""
 GC_THRESHOLD = 50_000
 """Objects that a server or worker process makes before the garbage collector looks for cycles among them. Requests have
 none, and Python's own 700 make it look several times a batch."""
@@ -84,7 +87,9 @@ async def running_engine(url: str) -> AsyncIterator[Engine]:
         finally:
             await engine.stop()
     finally:
-        await store.close()
+        with contextlib.suppress(TimeoutError):  # a database that does not answer is left alone
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await store.close()
 
 
 @asynccontextmanager
@@ -98,7 +103,8 @@ async def running_server(url: str, host: str, port: int) -> AsyncIterator[str]:
         try:
             yield server.url
         finally:
-            await server.stop()
+            # Together: the engine answers what waits for a database that is away, and the server waits for the answers.
+            await asyncio.gather(server.stop(), engine.stop())
 
 
 async def serve(url: str, host: str, port: int, started: Callable[[str], None]) -> None:

@@ -8,6 +8,8 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,13 @@ from typer.testing import CliRunner
 from perdure import Failure, Perdure
 from perdure.cli.exits import status
 from perdure.cli.main import cli
+from perdure.cli.show import NARROW, WIDE, show_task
+from perdure.cli.store import shown
+from perdure.cli.tasks import State
 from perdure.core import errors
+from perdure.core.messages import AttemptView, TaskView
+from perdure.core.model import Progress
+from perdure.core.states import MOVES
 from tests.worker.processes import COMMAND, perdure, running_server, running_worker
 
 APP = """
@@ -71,6 +79,7 @@ def test_from_enqueue_to_retry(run: Any, server: str, tmp_path: Path) -> None:
     code, failing = run("tasks", "enqueue", "fail", "1")
     with running_worker(app, server):
         assert run("tasks", "wait", id, "--timeout", "30s") == (0, '"hello you"')
+        assert run("tasks", "wait", id, "--json") == (0, '"hello you"')
         code, text = run("tasks", "wait", failing)
         assert (code, text) == (1, "FatalError: no")
     code, shown = run("tasks", "get", failing)
@@ -89,9 +98,14 @@ def test_from_enqueue_to_retry(run: Any, server: str, tmp_path: Path) -> None:
     assert run("tasks", "retry", id)[0] == 7
 
 
-@pytest.mark.parametrize("width", [80, 120])
+def in_terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    for name, value in {"TTY_COMPATIBLE": "1", "TERM": "dumb", "LINES": "24", "COLUMNS": str(width)}.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize("width", [NARROW, WIDE])
 def test_a_list_cuts_nothing_off(run: Any, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
+    in_terminal(monkeypatch, width)
     names = ["module.a_task_with_a_rather_long_name", f"orders-of-customers-in-the-north-{width}"]
     _, id = run("tasks", "enqueue", names[0], "--queue", names[1])
     _, listed = run("tasks", "list", "--queue", names[1])
@@ -100,7 +114,46 @@ def test_a_list_cuts_nothing_off(run: Any, monkeypatch: pytest.MonkeyPatch, widt
     for title, expected in zip(("id", "state", "type", "queue"), (id, "ENQUEUED", *names), strict=True):
         start = header.index(title)
         assert "".join(row[start:].partition(" ")[0] for row in rows) == expected
-    assert ("created" in header) == (width == 120)
+    assert ("created" in header) == (width == WIDE)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_list_is_lines_where_a_table_has_no_room(run: Any, monkeypatch: pytest.MonkeyPatch, terminal: bool) -> None:
+    if terminal:
+        in_terminal(monkeypatch, NARROW - 1)
+    queue = f"lines-{terminal}"
+    _, id = run("tasks", "enqueue", "a_task_with_a_rather_long_name", "--queue", queue)
+    _, listed = run("tasks", "list", "--queue", queue)
+    assert listed.split("  ")[:3] == [id, "ENQUEUED", "0/5"]
+    assert listed.split("  ")[4:] == ["a_task_with_a_rather_long_name", queue]
+
+
+def test_list_takes_each_state_in_any_case(run: Any) -> None:
+    known = {state.name for move in MOVES.items() for state in (move[0][0], move[1])}
+    assert known == {state.value for state in State}
+    assert run("tasks", "list", "--state", "failed")[0] == 0
+    refused = CliRunner().invoke(cli, ["tasks", "list", "--state", "odd"])
+    assert refused.exit_code == 2
+    assert all(name in refused.output.upper() for name in known)
+
+
+def test_a_task_is_shown_with_its_attempts(capsys: pytest.CaptureFixture[str]) -> None:
+    moment = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    failure = Failure(message="the scale is stuck", type="OSError")
+    tried = AttemptView(1, "failed", worker="7@host", started_at=moment, finished_at=moment, failure=failure)
+    view = TaskView(
+        "id", "default", "default", "weigh", "default", "LEASED", "RUNNING", 3, 2, 5, moment, moment,
+        progress=Progress(4, 10, "boxes"), attempts=[tried],
+    )  # fmt: skip
+    show_task(view)
+    lines = capsys.readouterr().out.splitlines()
+    assert "state             LEASED (as a job RUNNING)" in lines
+    assert "attempt           2 of 5" in lines
+    assert "progress          4 of 10: boxes" in lines
+    local = moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    at = lines.index(f"  attempt 1       failed on 7@host, {local} to {local}")
+    assert lines[at + 1].strip() == "handler_error: OSError: the scale is stuck"
+    assert sum("state" in line for line in lines) == 1
 
 
 def test_a_task_is_shown_whole(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +170,7 @@ def test_a_task_is_shown_whole(run: Any, monkeypatch: pytest.MonkeyPatch) -> Non
         (("tasks", "get", "x"), 8),
         (("tasks", "enqueue", "t", "{"), 2),
         (("tasks", "enqueue", "t", "--delay", "5 minutes"), 8),
-        (("tasks", "list", "--state", "ODD"), 8),
+        (("tasks", "list", "--state", "ODD"), 2),
         (("tasks", "cancel", "01a22c60-3b9a-7000-9de6-012d84a3cb20"), 3),
         (("nonsense",), 2),
     ],
@@ -151,6 +204,8 @@ def test_keys_lock_a_server(tmp_path: Path) -> None:
     listed = perdure("keys", "list", "--store", store, folder=tmp_path).stdout
     assert "shop" in listed
     assert key not in listed
+    as_json = perdure("keys", "list", "--json", "--store", store, folder=tmp_path).stdout
+    assert json.loads(as_json) == [{"hash": listed.split()[0], "namespace": "shop"}]
     with running_server(store, tmp_path) as url:
         assert perdure("tasks", "list", folder=tmp_path, server=url).returncode == 9
         allowed = perdure("tasks", "list", "--api-key", key, "--namespace", "shop", folder=tmp_path, server=url)
@@ -161,6 +216,95 @@ def test_migrate_is_safe_to_repeat(tmp_path: Path) -> None:
     first = perdure("migrate", "--store", "sqlite:///m.db", folder=tmp_path)
     assert first.stdout.startswith("applied ")
     assert perdure("migrate", "--store", "sqlite:///m.db", folder=tmp_path).stdout == "nothing to do\n"
+
+
+UNREACHABLE = "postgresql://joe:secret@127.0.0.1:1/jobs"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "line"),
+    [
+        (("migrate", "--store", UNREACHABLE), 10, "postgresql://joe@127.0.0.1:1/jobs: connect: "),
+        (("keys", "create", "--store", UNREACHABLE), 10, "postgresql://joe@127.0.0.1:1/jobs: "),
+        (("server", "--store", UNREACHABLE, "--port", "0"), 10, "postgresql://joe@127.0.0.1:1/jobs: "),
+        (("migrate", "--store", "sqlite:///none/jobs.db"), 10, "sqlite:///none/jobs.db: unable to open"),
+        (("migrate", "--store", "jobs.db"), 8, "'jobs.db' is no URL of a store; write sqlite:///jobs.db or "),
+        (
+            ("migrate", "--store", "postgresql://joe:secret/1@h/jobs"),
+            8,
+            "'postgresql://joe@h/jobs' has no host and port",
+        ),
+        (("keys", "list", "--store", "postgresql://joe:secret[@h/jobs"), 8, "write : / ? # [ ] @ as %XX"),
+        (("tasks", "list", "--server", "jobs.db"), 8, "'jobs.db' is no URL of a store; write sqlite:///jobs.db or "),
+        (("keys", "list", "--store", "sqlite:///typo.db"), 3, "sqlite:///typo.db: there is no such file"),
+        (("tasks", "list", "--server", "sqlite:///typo.db"), 3, "sqlite:///typo.db: there is no such file"),
+        (
+            ("tasks", "get", "x", "--server", "http://127.0.0.1:1"),
+            10,
+            "is `perdure server` running at http://127.0.0.1",
+        ),
+        (("tasks", "list", "--server", "http://"), 8, "'http://' is no URL of a server; write http://127.0.0.1:7400"),
+    ],
+)
+def test_what_cannot_be_reached_is_said_in_a_line(
+    tmp_path: Path, arguments: tuple[str, ...], status: int, line: str
+) -> None:
+    """Nor is a file made by a command that only looks, and no password is shown."""
+    done = perdure(*arguments, folder=tmp_path)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr.count("\n") == 1
+    assert line in done.stderr
+    assert "secret" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        ("postgresql://joe:p@ss:w/ord@host:5432/jobs", "postgresql://joe@host:5432/jobs"),
+        ("postgresql://host/jobs?user=joe&password=secret&x=1", "postgresql://host/jobs?user=joe&password=...&x=1"),
+        ("postgresql://host:5432/jobs", "postgresql://host:5432/jobs"),
+        ("sqlite:///a:b@c.db", "sqlite:///a:b@c.db"),
+    ],
+)
+def test_a_store_is_shown_without_its_password(url: str, text: str) -> None:
+    assert shown(url) == text
+
+
+def test_the_server_says_what_it_serves_and_when_it_stops(tmp_path: Path) -> None:
+    command = [*COMMAND, "server", "--store", "sqlite:///s.db", "--port", "0"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        line = server.stdout.readline()
+        server.send_signal(signal.SIGTERM)
+        _, log = server.communicate(timeout=60)
+    assert line.startswith(f"perdure {version('perdure')}, store sqlite:///s.db: perdure server on http://127.0.0.1:")
+    assert log.endswith("perdure server stopped\n")
+
+
+def test_version(tmp_path: Path) -> None:
+    assert perdure("--version", folder=tmp_path).stdout == f"perdure {version('perdure')}\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("def f(:\n", ["line 1", "SyntaxError: "]),
+        ("import json\nimport no_such_module\n", ["line 2", "import no_such_module", "ModuleNotFoundError: "]),
+        ("from perdure import task\n\ntask(priority=9)\n", ["line 3", "task(priority=9)", "priority is 9"]),
+    ],
+)
+@pytest.mark.parametrize("target", ["broken.py", "broken"])
+def test_a_module_that_cannot_be_loaded_shows_its_own_line(
+    tmp_path: Path, source: str, expected: list[str], target: str
+) -> None:
+    (tmp_path / "broken.py").write_text(source)
+    done = perdure("worker", target, "--server", "http://127.0.0.1:1", folder=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert all(text in done.stderr for text in expected)
+    assert done.stderr.count('  File "') == 1
+    assert "perdure/cli" not in done.stderr
 
 
 def test_a_server_in_the_open_needs_keys(tmp_path: Path) -> None:
@@ -194,13 +338,21 @@ async def test_dev_reloads_when_a_file_changes(tmp_path: Path) -> None:
     app = tmp_path / "devapp.py"
     app.write_text(APP.format(url="sqlite:///dev.db"))
     command = [*COMMAND, "dev", "devapp.py", "--port", "0"]
-    process = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, stdout=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=tmp_path, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
     assert process.stdout is not None
+    assert process.stderr is not None
     try:
         line = (await process.stdout.readline()).decode()
         assert "store sqlite:///dev.db" in line
         url = line.split()[3].rstrip(",")
         assert await asyncio.to_thread(greeted, url) == "hello you"
+        app.write_text("a slip (")
+        os.utime(app, ns=(2, 2))
+        async with asyncio.timeout(60):
+            while b"cannot be loaded" not in await process.stderr.readline():
+                pass
         app.write_text(APP.format(url="sqlite:///dev.db").replace("hello ", "good evening "))
         os.utime(app, ns=(1, 1))
         async with asyncio.timeout(60):

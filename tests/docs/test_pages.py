@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from perdure.cli import exits
 from tests.docs.pages import blocks, run
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +35,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=title)
 def test_blocks_name_their_language(page: Path) -> None:
-    known = {"python", "sh", "console", "sql", "json", "mermaid", "text"}
+    known = {"python", "sh", "console", "sql", "json", "ini", "mermaid", "text"}
     unknown = {block.language for block in blocks(page)} - known
     assert not unknown, unknown
 
@@ -44,3 +45,10 @@ def test_states_page_is_what_the_table_of_moves_says() -> None:
     script = ROOT / "scripts" / "state_diagram.py"
     done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_operations_page_has_every_exit_status() -> None:
+    table = re.findall(
+        r"^\| (\d+|128 \+ n) \| (.+) \|$", (ROOT / "docs/operations.md").read_text(encoding="utf-8"), re.M
+    )
+    assert table == re.findall(r"^ ?(\d+|128 \+ n)  (.+)$", exits.__doc__ or "", re.M)

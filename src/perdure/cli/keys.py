@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
+import msgspec
 import typer
 
 from perdure import app as perdure
+from perdure.cli.store import StoreOption, need_file, using
 
 cli = typer.Typer(help="API keys of a store.", no_args_is_help=True)
-
-StoreOption = Annotated[str, typer.Option(envvar="PERDURE_STORE", help="sqlite:///FILE or postgresql://...")]
 
 
 @cli.command()
@@ -24,14 +24,23 @@ def create(
 
     Example: perdure keys create --store sqlite:///jobs.db --namespace shop
     """
-    print(asyncio.run(perdure.make_api_key(store, namespace, label)))
+    with using(store):
+        key = asyncio.run(perdure.make_api_key(store, namespace, label))
+    print(key)
 
 
 @cli.command("list")
-def list_keys(store: StoreOption) -> None:
+def list_keys(store: StoreOption, json: Annotated[bool, typer.Option("--json", help="For programs.")] = False) -> None:
     """Show the start of each key's hash, and its namespace.
 
     Example: perdure keys list --store sqlite:///jobs.db
     """
-    for start, namespace in asyncio.run(perdure.api_keys(store)).items():
+    need_file(store)
+    with using(store):
+        keys = asyncio.run(perdure.api_keys(store))
+    if json:
+        found = [{"hash": start, "namespace": namespace} for start, namespace in keys.items()]
+        print(msgspec.json.encode(found).decode())
+        return
+    for start, namespace in keys.items():
         print(f"{start}  {namespace}")

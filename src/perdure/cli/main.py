@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -12,12 +13,12 @@ import uvloop
 
 from perdure import app as perdure
 from perdure.cli import exits, keys, tasks, worker
+from perdure.cli.store import StoreOption, shown, using
 from perdure.core.errors import PerdureError
 
 PORT = 7400
 
 cli = typer.Typer(
-    help="Durable background jobs on a SQLite file or on PostgreSQL.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -27,7 +28,20 @@ cli.add_typer(keys.cli, name="keys")
 cli.command("worker")(worker.work)
 cli.command("dev")(worker.develop)
 
-StoreOption = Annotated[str, typer.Option(envvar="PERDURE_STORE", help="sqlite:///FILE or postgresql://...")]
+log = logging.getLogger("perdure.cli")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"perdure {version('perdure')}")
+        raise typer.Exit
+
+
+@cli.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")] = False,
+) -> None:
+    """Durable background jobs on a SQLite file or on PostgreSQL."""
 
 
 @cli.command()
@@ -40,7 +54,13 @@ def server(
 
     Example: perdure server --store sqlite:///jobs.db
     """
-    uvloop.run(perdure.serve(store, host, port, lambda url: print(f"perdure server on {url}", flush=True)))
+
+    def started(url: str) -> None:
+        print(f"perdure {version('perdure')}, store {shown(store)}: perdure server on {url}", flush=True)
+
+    with using(store):
+        uvloop.run(perdure.serve(store, host, port, started))
+    log.info("perdure server stopped")
 
 
 @cli.command()
@@ -49,7 +69,8 @@ def migrate(store: StoreOption) -> None:
 
     Example: perdure migrate --store postgresql://localhost/jobs
     """
-    applied = asyncio.run(perdure.migrate(store))
+    with using(store):
+        applied = asyncio.run(perdure.migrate(store))
     print(f"applied {', '.join(applied)}" if applied else "nothing to do")
 
 

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Annotated, Any, TypeVar
+from enum import StrEnum
+from typing import Annotated, TypeVar
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.table import Column, Table
 
 from perdure.app import AsyncPerdure
-from perdure.core.messages import TaskView
-from perdure.core.model import Payloads
-from perdure.sdk.converter import from_payloads
+from perdure.cli.reach import reach
+from perdure.cli.show import plain, show_json, show_list, show_task
+from perdure.cli.store import need_file, using
 
 cli = typer.Typer(help="Tasks of a server.", no_args_is_help=True)
 
@@ -29,8 +28,18 @@ Json = Annotated[bool, typer.Option("--json", help="For programs.")]
 Id = Annotated[str, typer.Argument(help="Id of the task.")]
 
 LOCAL = "http://127.0.0.1:7400"
-WIDE = 120
-"""Columns of a terminal that has room for all columns of a list."""
+
+
+class State(StrEnum):
+    """The states that a list can be asked for; see docs/states.md."""
+
+    ENQUEUED = "ENQUEUED"
+    LEASED = "LEASED"
+    RETRY_WAIT = "RETRY_WAIT"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELED = "CANCELED"
+    EXPIRED = "EXPIRED"
 
 
 @cli.command()
@@ -60,8 +69,8 @@ def enqueue(
         job = await app.enqueue(name, value, idempotency_key=key, queue=queue, delay=delay, priority=priority)
         return job.id, job.duplicate
 
-    id, duplicate = _call(server, api_key, namespace, ask)
-    _show_json({"task_id": id, "duplicate": duplicate}) if json else print(id)
+    id, duplicate = _call(server, api_key, namespace, ask, makes=True)
+    show_json({"task_id": id, "duplicate": duplicate}) if json else print(id)
 
 
 @cli.command()
@@ -73,12 +82,12 @@ def get(
     Example: perdure tasks get 01a22c60-3b9a-7000-9de6-012d84a3cb20
     """
     view = _call(server, api_key, namespace, lambda app: app.get(id))
-    _show_json(_plain(view)) if json else _show(view)
+    show_json(plain(view)) if json else show_task(view)
 
 
 @cli.command("list")
 def list_tasks(
-    state: Annotated[str | None, typer.Option(help="Such as ENQUEUED or FAILED.")] = None,
+    state: Annotated[State | None, typer.Option(case_sensitive=False, help="In capitals or not.")] = None,
     queue: Annotated[str | None, typer.Option()] = None,
     type: Annotated[str | None, typer.Option(help="Name of the task.")] = None,
     since: Annotated[datetime | None, typer.Option(help="Created then or later, in local time.")] = None,
@@ -98,7 +107,7 @@ def list_tasks(
         api_key,
         namespace,
         lambda app: app.find(
-            state=state,
+            state=None if state is None else state.value,
             queue=queue,
             type=type,
             since=None if since is None else since.astimezone(),
@@ -107,9 +116,9 @@ def list_tasks(
         ),
     )
     if json:
-        _show_json({"tasks": [_plain(view) for view in page.tasks], "next": page.next})
+        show_json({"tasks": [plain(view) for view in page.tasks], "next": page.next})
         return
-    _show_table(page.tasks)
+    show_list(page.tasks)
     if page.next:
         print(f"more: --cursor {page.next}")
 
@@ -128,7 +137,7 @@ def cancel(
     Example: perdure tasks cancel 01a22c60-3b9a-7000-9de6-012d84a3cb20 --reason "wrong file"
     """
     reply = _call(server, api_key, namespace, lambda app: app.cancel(id, reason))
-    _show_json(reply) if json else print(reply.job_state)
+    show_json(reply) if json else print(reply.job_state)
 
 
 @cli.command()
@@ -140,7 +149,7 @@ def retry(
     Example: perdure tasks retry 01a22c60-3b9a-7000-9de6-012d84a3cb20
     """
     job = _call(server, api_key, namespace, lambda app: app.retry(id))
-    _show_json({"task_id": job.id}) if json else print(job.id)
+    show_json({"task_id": job.id}) if json else print(job.id)
 
 
 @cli.command()
@@ -150,63 +159,34 @@ def wait(
     server: Server = LOCAL,
     api_key: ApiKey = None,
     namespace: Namespace = None,
+    json: Annotated[bool, typer.Option("--json", help="Changes nothing: a result is JSON.")] = False,
 ) -> None:
     """Wait for a task and print its result as JSON; the exit status tells how it closed.
 
     Example: perdure tasks wait 01a22c60-3b9a-7000-9de6-012d84a3cb20 --timeout 60s
     """
-    _show_json(_call(server, api_key, namespace, lambda app: app.job(id).result(timeout)))
+    show_json(_call(server, api_key, namespace, lambda app: app.job(id).result(timeout)))
 
 
-def _call(server: str, api_key: str | None, namespace: str | None, ask: Callable[[AsyncPerdure], Awaitable[T]]) -> T:
+def _call(
+    server: str,
+    api_key: str | None,
+    namespace: str | None,
+    ask: Callable[[AsyncPerdure], Awaitable[T]],
+    *,
+    makes: bool = False,
+) -> T:
+    """What a server, or a store, answers. A store that is not there is made only by what puts something into it."""
+
     async def run() -> T:
         async with AsyncPerdure(server, api_key=api_key, namespace=namespace) as app:
+            if app.remote:
+                await reach(server)
+            elif not makes:
+                need_file(server)
             return await ask(app)
 
-    return asyncio.run(run())
-
-
-def _show_json(value: Any) -> None:
-    print(msgspec.json.encode(value).decode())
-
-
-def _plain(view: TaskView) -> dict[str, Any]:
-    """A task as JSON, with payload and result as values where they are JSON themselves."""
-    plain: dict[str, Any] = msgspec.to_builtins(view)
-    plain["payload"], plain["result"] = _value(view.payload), _value(view.result)
-    return {name: value for name, value in plain.items() if value is not None}
-
-
-def _value(payloads: Payloads | None) -> Any:
-    return None if payloads is None else msgspec.to_builtins(from_payloads(payloads, "payload"))
-
-
-def _show_table(views: Sequence[TaskView]) -> None:
-    """Nothing is cut off, because it would be what somebody copies or looks for: names wrap, and a narrow terminal has
-    fewer columns."""
-    console = Console(highlight=False, markup=False)
-    wide = console.width >= WIDE
-    table = Table(Column("id", no_wrap=True), Column("state", no_wrap=True), box=None, pad_edge=False)
-    if wide:
-        table.add_column("attempt", no_wrap=True)
-        table.add_column("created", no_wrap=True)
-    table.add_column("type", overflow="fold")
-    table.add_column("queue", overflow="fold")
-    for view in views:
-        created = view.created_at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
-        more = (f"{view.attempt}/{view.max_attempts}", created) if wide else ()
-        table.add_row(view.task_id, view.state, *more, view.type, view.queue)
-    console.print(table)
-
-
-def _show(view: TaskView) -> None:
-    table = Table("field", Column("value", overflow="fold"), show_header=False, box=None)
-    for name, value in _plain(view).items():
-        if name == "failure":
-            failure = view.failure
-            value = "" if failure is None else f"{failure.code}: {failure.type}: {failure.message}\n{failure.stack}"
-        elif name == "attempts":
-            value = "\n".join(f"{a.attempt} {a.outcome} on {a.worker}" for a in view.attempts)
-        if value not in ("", {}, []):
-            table.add_row(name, str(value))
-    Console(highlight=False, markup=False).print(table)
+    if server.startswith(("http://", "https://")):
+        return asyncio.run(run())
+    with using(server):
+        return asyncio.run(run())

@@ -11,8 +11,9 @@ import uvloop
 
 from perdure import app as perdure
 from perdure.app import AsyncPerdure
-from perdure.cli.exits import HOPELESS
+from perdure.cli.exits import HOPELESS, USAGE
 from perdure.cli.load import folder, load
+from perdure.cli.store import shown, using
 
 DEV_STORE = "sqlite:///perdure-dev.db"
 
@@ -46,11 +47,12 @@ def work(
     url = server or (found.url if found is not None else "")
     if url.endswith(":memory:"):
         raise typer.BadParameter("a store in memory cannot be shared with another process")
-    app = AsyncPerdure(
-        url,
-        namespace=namespace or (found.namespace if found is not None else None),
-        api_key=api_key or (found.api_key if found is not None else None),
-    )
+    with using(url):
+        app = AsyncPerdure(
+            url,
+            namespace=namespace or (found.namespace if found is not None else None),
+            api_key=api_key or (found.api_key if found is not None else None),
+        )
     if supervised:
         uvloop.run(_work(app, queue or ["default"], slots, drain))
     else:
@@ -75,7 +77,9 @@ def develop(
     command = [sys.executable, "-m", "perdure", "worker", target, "--slots", str(slots), "--drain", "5", "--supervised"]
     for name in queue or ["default"]:
         command += ["--queue", name]
-    raise typer.Exit(uvloop.run(_develop(store, port, command, folder(target))))
+    with using(store):
+        status = uvloop.run(_develop(store, port, command, folder(target)))
+    raise typer.Exit(status)
 
 
 async def _work(app: AsyncPerdure, queues: list[str], slots: int, drain: float) -> None:
@@ -90,5 +94,6 @@ async def _supervise(app: AsyncPerdure, command: list[str], processes: int) -> i
 
 async def _develop(store: str, port: int, command: list[str], files: Path) -> int:
     async with perdure.running_server(store, "127.0.0.1", port) as url, AsyncPerdure(url) as app:
-        print(f"perdure server on {url}, store {store}; watching {files}", flush=True)
-        return await app.supervise([*command, "--server", url], 1, HOPELESS, files)
+        print(f"perdure server on {url}, store {shown(store)}; watching {files}", flush=True)
+        # A file with an error in it is about to be saved again.
+        return await app.supervise([*command, "--server", url], 1, HOPELESS - {USAGE}, files)

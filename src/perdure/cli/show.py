@@ -1,0 +1,113 @@
+"""Tasks as people read them. Nothing is cut off, because it would be what somebody copies or looks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Column, Table
+
+from perdure.core.messages import AttemptView, TaskView
+from perdure.core.model import Failure, Payloads, Progress
+from perdure.sdk.converter import from_payloads
+
+WIDE = 120
+"""Columns of a terminal that has room for all columns of a list."""
+NARROW = 72
+"""Below it there is no room for a table: id and state take 48."""
+_LABEL = 18  #: columns of a name before its value
+
+
+def show_json(value: Any) -> None:
+    print(msgspec.json.encode(value).decode())
+
+
+def plain(view: TaskView) -> dict[str, Any]:
+    """A task as JSON, with payload and result as values where they are JSON themselves."""
+    fields: dict[str, Any] = msgspec.to_builtins(view)
+    fields["payload"], fields["result"] = _value(view.payload), _value(view.result)
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def show_list(views: Sequence[TaskView]) -> None:
+    """A table where it has room, in which long names wrap; else, and for pipes, a line a task."""
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal or console.width < NARROW:
+        for view in views:
+            print(view.task_id, view.state, _tries(view), _time(view.created_at), view.type, view.queue, sep="  ")
+        return
+    wide = console.width >= WIDE
+    table = Table(Column("id", no_wrap=True), Column("state", no_wrap=True), box=None, pad_edge=False)
+    if wide:
+        table.add_column("attempt", no_wrap=True)
+        table.add_column("created", no_wrap=True)
+    table.add_column("type", overflow="fold")
+    table.add_column("queue", overflow="fold")
+    for view in views:
+        more = (_tries(view), _time(view.created_at)) if wide else ()
+        table.add_row(view.task_id, view.state, *more, view.type, view.queue)
+    console.print(table)
+
+
+def show_task(view: TaskView) -> None:
+    """A line a field; those that say nothing are left out."""
+    for name, value in _fields(view):
+        first, *rest = value.splitlines() or [""]
+        print(f"{name:<{_LABEL}}{first}")
+        for line in rest:
+            print(" " * _LABEL + line)
+
+
+def _fields(view: TaskView) -> Iterator[tuple[str, str]]:
+    for name, value in plain(view).items():
+        match name:
+            case "state":
+                yield name, view.state + (f" (as a job {view.job_state})" if view.job_state != view.state else "")
+            case "attempt":
+                yield name, f"{view.attempt} of {view.max_attempts}"
+            case "progress" if view.progress is not None:
+                yield name, _progress(view.progress)
+            case "failure" if view.failure is not None:
+                yield name, f"{_failure(view.failure)}\n{view.failure.stack}"
+            case "attempts":
+                for attempt in view.attempts:
+                    yield f"  attempt {attempt.attempt}", _attempt(attempt)
+            case "payload" | "result":
+                yield name, msgspec.json.encode(value).decode()
+            case "job_state" | "max_attempts":
+                pass  # said beside state and attempt
+            case _ if isinstance(moment := getattr(view, name), datetime):
+                yield name.removesuffix("_at"), _time(moment)
+            case _ if value not in ("", 0):
+                yield name, str(value)
+
+
+def _attempt(attempt: AttemptView) -> str:
+    worker = f" on {attempt.worker}" if attempt.worker else ""
+    times = [_time(moment) for moment in (attempt.started_at, attempt.finished_at) if moment is not None]
+    why = "" if attempt.failure is None else f"\n{_failure(attempt.failure)}"
+    return f"{attempt.outcome}{worker}, {' to '.join(times)}{why}"
+
+
+def _failure(failure: Failure) -> str:
+    return ": ".join(part for part in (failure.code, failure.type, failure.message) if part)
+
+
+def _progress(progress: Progress) -> str:
+    total = "" if progress.total is None else f" of {progress.total:g}"
+    return f"{progress.done:g}{total}{': ' if progress.message else ''}{progress.message}"
+
+
+def _tries(view: TaskView) -> str:
+    return f"{view.attempt}/{view.max_attempts}"
+
+
+def _time(moment: datetime) -> str:
+    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _value(payloads: Payloads | None) -> Any:
+    return None if payloads is None else msgspec.to_builtins(from_payloads(payloads, "payload"))

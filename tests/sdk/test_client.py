@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -310,3 +311,44 @@ def test_a_perdure_that_was_never_used_closes() -> None:
 def test_unknown_urls_are_refused_at_once(url: str) -> None:
     with pytest.raises(InvalidArgument, match="URL"):
         Perdure(url)
+
+
+def plain(ctx: Any, payload: Any) -> None: ...
+
+
+@pytest.mark.parametrize(("given", "named"), [(plain, "plain"), (12, "12"), (None, "None")])
+async def test_what_is_no_task_is_not_enqueued(given: Any, named: str) -> None:
+    recorder = Recorder()
+    client = AsyncClient(recorder)  # type: ignore[arg-type]
+    for call in (client.enqueue(given, 1), client.enqueue_many(given, [1])):
+        with pytest.raises(TypeError, match=f"^{named} is not a task: decorate it with @task, or give the name"):
+            await call
+    assert recorder.requests == []
+
+
+async def test_a_name_stands_for_the_task_that_this_process_has() -> None:
+    recorder = Recorder()
+    client = AsyncClient(recorder)  # type: ignore[arg-type]
+
+    @task(name="by_name", queue="mail", retries=0, timeout="10s", priority=1)
+    def own(ctx: Any, payload: Any) -> None: ...
+
+    await client.enqueue(own, 1, idempotency_key="k")
+    await client.enqueue("by_name", 1, idempotency_key="k")
+    first, second = (request.tasks[0] for request in recorder.requests)
+    assert (first, first.queue, first.priority) == (second, "mail", 1)
+
+
+async def test_options_of_enqueue() -> None:
+    recorder = Recorder()
+    client = AsyncClient(recorder)  # type: ignore[arg-type]
+    await client.enqueue("t", delay=timedelta(minutes=1.5))
+    assert recorder.requests[0].tasks[0].delay == 90
+    with pytest.raises(TypeError, match="no option dealy; it has delay, run_at, queue"):
+        await client.enqueue("t", dealy=1)  # type: ignore[call-arg]
+
+
+async def test_a_payload_that_cannot_be_encoded_is_named_by_its_index() -> None:
+    client = AsyncClient(Recorder())  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match=r"payloads\[2\]\.a is a set"):
+        await client.enqueue_many("t", [1, 2, {"a": {3}}])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from perdure.core.errors import Cancelled, InvalidArgument, PayloadTooLarge
+from perdure.core.limits import progress as checked
 from perdure.core.messages import Delivery
 from perdure.core.model import Progress
 from perdure.sdk.context import Context
@@ -79,3 +81,29 @@ def test_stopping() -> None:
     assert ctx.stop == "cancel"
     ctx.stop = "lost"
     assert ctx.stop == "lost"
+
+
+class Whole(int):
+    pass
+
+
+@pytest.mark.parametrize("number", [Decimal("1.5"), True, 2**70, 10**400, -1, float("nan"), float("inf"), "3", None])
+def test_progress_that_no_server_takes_is_refused_at_the_call(number: Any) -> None:
+    """LEASE-07: else the heartbeat of every lease of the worker would be refused."""
+    ctx, calls = context()
+    with pytest.raises(InvalidArgument):
+        ctx.progress(number, 10)
+    if number is not None:
+        with pytest.raises(InvalidArgument):
+            ctx.progress(1, number)
+    assert (ctx.pending_progress, calls) == (None, [])
+
+
+def test_what_progress_says_can_be_stored() -> None:
+    ctx, _ = context()
+    ctx.progress(Whole(2), 10, "a\x00" + 2_000 * "\ud800")
+    assert ctx.pending_progress is not None
+    assert type(ctx.pending_progress.done) is int
+    assert checked(ctx.pending_progress).message.startswith("a\N{REPLACEMENT CHARACTER}\\ud800")
+    with pytest.raises(InvalidArgument, match="message"):
+        ctx.progress(1, 2, 3)  # type: ignore[arg-type]

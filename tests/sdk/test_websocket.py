@@ -9,10 +9,11 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from perdure.client import websocket
+from perdure.client import transport, websocket
 from perdure.client.http import HttpService
 from perdure.client.transport import pack
 from perdure.core import messages as m
+from perdure.core.errors import OutcomeUnknown
 
 
 class OddServer:
@@ -30,6 +31,10 @@ class OddServer:
             return web.Response(status=503)
         socket = web.WebSocketResponse()
         await socket.prepare(request)
+        if way == "swallows":
+            await socket.receive()
+            await self.end.wait()
+            return socket
         [[id, _, _]] = msgspec.msgpack.decode((await socket.receive()).data)
         await socket.send_bytes(b"\xc1" if way == "garbles" else pack([(id, 200, m.Done())]))
         await socket.receive()
@@ -72,4 +77,23 @@ async def test_a_server_that_accepts_and_never_answers_is_left(
     service = HttpService(server.url)
     async with asyncio.timeout(20):
         assert await service.close_session(m.CloseSession(1)) == m.Done()
+    await service.close()
+
+
+@pytest.mark.parametrize("key", ["k", None])
+async def test_a_request_that_was_swallowed_is_sent_again_on_another_connection(
+    server: OddServer, monkeypatch: pytest.MonkeyPatch, key: str | None
+) -> None:
+    """IDEM-05: but for an enqueue without a key, which may have been committed."""
+    monkeypatch.setattr(transport, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(websocket, "_WATCH_SECONDS", 0.02)
+    monkeypatch.setattr(websocket, "_CLOSE_SECONDS", 0.01)
+    server.ways = ["swallows"]
+    service = HttpService(server.url)
+    async with asyncio.timeout(20):
+        if key is None:
+            with pytest.raises(OutcomeUnknown):
+                await service.enqueue(m.Enqueue([m.NewTask("t")]))
+        else:
+            assert await service.close_session(m.CloseSession(1)) == m.Done()
     await service.close()

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from perdure import Unauthenticated, Unavailable
-from perdure.core.errors import Internal
+from perdure import Context, Unauthenticated, Unavailable, task
+from perdure.core.errors import Internal, InvalidArgument
 from perdure.core.messages import Complete, Completed, HeartbeatReply
+from perdure.core.model import Progress
 from perdure.worker import heartbeat, worker
 from perdure.worker.worker import Worker
 from tests.worker.fake import FakeService, Gate
@@ -217,3 +218,33 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "_FLUSH_SECONDS", 0.05)
     monkeypatch.setattr(worker, "_GOODBYE_SECONDS", 0.05)
     monkeypatch.setattr(heartbeat, "_JOIN_SECONDS", 0.05)
+
+
+async def test_a_beat_that_is_refused_costs_no_other_lease(
+    service: FakeService, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """LEASE-07: it is found by halving, and its lease goes on without what was refused."""
+    gate = Gate()
+    bad = Progress(-1.0)
+    real = service.heartbeat
+
+    async def strict(body: Any) -> Any:
+        if any(beat.progress is bad for beat in body.beats):
+            raise InvalidArgument("progress.done is -1.0")
+        return await real(body)
+
+    @task(name="odd_progress")
+    async def odd_progress(ctx: Context, payload: Any) -> None:
+        ctx.pending_progress = bad
+        gate.inside += 1
+        await gate.open.wait()
+
+    monkeypatch.setattr(service, "heartbeat", strict)
+    async with Worker(service, slots=5), asyncio.timeout(20):
+        leases = [await service.give(name, 1) for name in ("at_gate", "odd_progress", "at_gate", "at_gate")]
+        for lease in leases:
+            await service.beaten_for(lease, 2)
+        gate.open.set()
+        reports = [await service.reported(lease) for lease in leases]
+    assert [(report.outcome, report.progress) for report in reports] == [("succeeded", None)] * 4
+    assert [record.levelname for record in caplog.records] == ["ERROR"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
 import pytest
@@ -208,3 +210,116 @@ async def test_a_stop_before_the_first_step_keeps_the_handler_from_starting(serv
     report = await service.reported(await service.give("waits", "", start_to_close=0.0))
     assert report.failure is not None
     assert report.failure.code == "start_to_close_timeout"
+
+
+class Exits(Exception):
+    def __str__(self) -> str:
+        raise SystemExit
+
+
+class NoTruth(Exception):
+    def __bool__(self) -> bool:
+        raise ValueError("no truth")
+
+
+class OddKey:
+    def __repr__(self) -> str:
+        raise ValueError("no repr")
+
+
+class ExitingDict(dict[str, Any]):
+    def __eq__(self, other: object) -> bool:
+        raise SystemExit
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass
+class Lazy:
+    value: int
+
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError("no attribute")
+
+
+def odd_outcome(name: str) -> Any:
+    error = ValueError("boom")
+    match name:
+        case "text" | "timedelta" | "nan":
+            after: Any = {"text": "7s", "timedelta": timedelta(seconds=7), "nan": float("nan")}[name]
+            raise RetryableError(retry_after=after)
+        case "mutated":
+            later = RetryableError()
+            later.retry_after = "soon"  # type: ignore[assignment]
+            raise later
+        case "str":
+            raise Exits
+        case "cause":
+            raise error from NoTruth()
+        case "bool":
+            raise NoTruth
+    values = {
+        "dataclass": Lazy(1),
+        "zone": datetime(2026, 1, 1, tzinfo=tzinfo()),
+        "key": {OddKey(): 1},
+        "exit": ExitingDict(a=1),
+    }
+    return values[name]
+
+
+@task
+async def ends_oddly(ctx: Context, payload: str) -> Any:
+    return odd_outcome(payload)
+
+
+@task
+def ends_oddly_plain(ctx: Context, payload: str) -> Any:
+    return odd_outcome(payload)
+
+
+ODD = {
+    "text": "RetryableError",
+    "timedelta": "RetryableError",
+    "nan": "TypeError",
+    "mutated": "UnreadableOutcome",
+    "str": "Exits",
+    "cause": "ValueError",
+    "bool": "NoTruth",
+    "dataclass": "InvalidArgument",
+    "zone": "InvalidArgument",
+    "key": "InvalidArgument",
+    "exit": "UnreadableOutcome",
+}
+
+
+@both
+@pytest.mark.parametrize("name", ODD)
+async def test_no_outcome_is_lost(service: FakeService, kind: str, name: str) -> None:
+    """B134, SDK-19: what cannot be looked at is reported as that; else the task stays leased for ever."""
+    async with asyncio.timeout(20):
+        report = await service.reported(await service.give("ends_oddly" + kind, name))
+        assert await service.result(await service.give("echo" + kind, 1)) == 1
+    assert (report.outcome, report.failure is not None and report.failure.type) == ("failed", ODD[name])
+    assert report.retry_after == (7 if name in ("text", "timedelta") else None)
+
+
+@both
+@pytest.mark.parametrize(("attempt", "level"), [(2, "WARNING"), (5, "ERROR")])
+async def test_a_failed_attempt_is_logged(
+    service: FakeService, caplog: pytest.LogCaptureFixture, kind: str, attempt: int, level: str
+) -> None:
+    """With the stack when it was the last one."""
+    lease = await service.give("raises" + kind, "value", attempt=attempt)
+    await service.reported(lease)
+    (record,) = (record for record in caplog.records if record.name == "perdure.worker")
+    text = f"task raises{kind} (task-1) attempt {attempt} of 5 failed: ValueError: bad"
+    assert (record.levelname, record.getMessage()) == (level, text)
+    assert ("Traceback" in caplog.text) is (level == "ERROR")
+
+
+@pytest.mark.parametrize("name", ["raises", "nobody_knows"])
+async def test_what_is_not_tried_again_is_logged_as_an_error(
+    service: FakeService, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    await service.reported(await service.give(name, "fatal"))
+    assert [record.levelname for record in caplog.records if "attempt 1 of 5" in record.getMessage()] == ["ERROR"]

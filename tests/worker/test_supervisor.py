@@ -109,6 +109,22 @@ async def test_those_that_die_young_are_started_with_growing_pauses(
     assert pauses[:2] == ["the next worker starts in 0.5 s", "the next worker starts in 1.0 s"]
 
 
+async def test_status_0_is_a_death_unless_the_process_was_told_to_drain(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A handler may call `os._exit(0)`: its leases end at once, and the next start waits."""
+    children = Children(tmp_path, "0")
+    supervisor = Supervisor(children.command, 1, children.died)
+    running = asyncio.create_task(supervisor.run())
+    while len(children.born()) < 2:
+        await asyncio.sleep(0.01)
+    assert children.dead[0] == children.born()[0][0]
+    supervisor.stop()
+    assert await running == 0
+    assert "died with status 0" in caplog.text
+    assert "the next worker starts in 0.5 s" in caplog.text
+
+
 async def test_a_restart_cuts_the_pause_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """For development: the mended file runs at once."""
     children = Children(tmp_path, "3")

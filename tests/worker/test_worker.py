@@ -66,6 +66,24 @@ async def test_queues_and_identity_are_passed_on(service: FakeService) -> None:
     assert [(closed.incarnation, closed.reason) for closed in service.closed] == [(5, "goodbye")]
 
 
+async def test_without_queues_it_polls_those_that_its_tasks_declare(
+    service: FakeService, caplog: pytest.LogCaptureFixture
+) -> None:
+    @task(name="letter", queue="mail")
+    def letter(ctx: Context, payload: Any) -> None: ...
+
+    caplog.set_level("INFO")
+    async with Worker(service, tasks=[letter]):
+        await service.until(lambda: bool(service.polls))
+    assert service.polls[0].queues == service.sessions[0].queues == ["default", "mail"]
+    assert "works on default, mail" in caplog.text
+    caplog.clear()
+    async with Worker(service, tasks=[letter], queues=["default"]):
+        await service.until(lambda: len(service.sessions) == 2)
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == ["queue 'mail' is not polled; tasks declared on it: letter"]
+
+
 async def test_only_the_tasks_given_are_run(service: FakeService) -> None:
     async with Worker(service, tasks=[]):
         report = await service.reported(await service.give("echo"))

@@ -19,7 +19,12 @@ DEV_STORE = "sqlite:///perdure-dev.db"
 
 Target = Annotated[str, typer.Argument(help="app.py or a module, with :NAME if it has several Perdure objects.")]
 Server = Annotated[str | None, typer.Option(envvar="PERDURE_SERVER", help="Instead of the Perdure object's URL.")]
-Queues = Annotated[list[str] | None, typer.Option("--queue", help="What to poll, the first first; may be repeated.")]
+Queues = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--queue", help="What to poll, the first first; may be repeated. All that its tasks declare by default."
+    ),
+]
 Slots = Annotated[int, typer.Option(min=1, help="Handlers at once, in each process.")]
 Processes = Annotated[int, typer.Option(min=1, help="How many processes.")]
 
@@ -54,7 +59,7 @@ def work(
             api_key=api_key or (found.api_key if found is not None else None),
         )
     if supervised:
-        uvloop.run(_work(app, queue or ["default"], slots, drain))
+        uvloop.run(_work(app, queue, slots, drain))
     else:
         command = [sys.executable, "-m", "perdure", *sys.argv[1:], "--supervised"]
         raise typer.Exit(uvloop.run(_supervise(app, command, processes)))
@@ -75,14 +80,14 @@ def develop(
     _, found = load(target)
     store = found.url if found is not None and "://" in found.url and not found.url.startswith("http") else DEV_STORE
     command = [sys.executable, "-m", "perdure", "worker", target, "--slots", str(slots), "--drain", "5", "--supervised"]
-    for name in queue or ["default"]:
+    for name in queue or []:
         command += ["--queue", name]
     with using(store):
         status = uvloop.run(_develop(store, port, command, folder(target)))
     raise typer.Exit(status)
 
 
-async def _work(app: AsyncPerdure, queues: list[str], slots: int, drain: float) -> None:
+async def _work(app: AsyncPerdure, queues: list[str] | None, slots: int, drain: float) -> None:
     async with app:
         await app.run_worker(queues=queues, slots=slots, drain_seconds=drain)
 

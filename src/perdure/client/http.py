@@ -18,16 +18,14 @@ from typing import Any, Literal
 import aiohttp
 
 from perdure.client.calls import Calls
-from perdure.client.transport import CONNECT_SECONDS, ConnectionBroken, Transport, pack, read_reply
+from perdure.client.transport import CONNECT_SECONDS, ConnectionBroken, Transport, answer_within, pack, read_reply
 from perdure.client.websocket import Hook, WebSocketTransport
 from perdure.core import messages as m
 from perdure.core.errors import InvalidArgument, OutcomeUnknown, PayloadTooLarge, Unavailable
-from perdure.core.limits import MAX_BODY, MAX_WAIT_SECONDS
+from perdure.core.limits import MAX_BODY
 
 RETRY_SECONDS = 30.0
 """How long a call is repeated, counted from its first failure; then it raises Unavailable."""
-ANSWER_SECONDS = 15.0
-"""How long a POST may take beyond what it asked the server to wait; then its connection counts as broken."""
 LONGEST_PAUSE = 2.0
 _LARGE = 1 << 20
 
@@ -120,8 +118,7 @@ class PostTransport:
             # No limit on connections: waits must not keep a heartbeat from being sent.
             connector = aiohttp.TCPConnector(limit=0)
             self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)
-        answer_within = min(max(0.0, wait), MAX_WAIT_SECONDS) + ANSWER_SECONDS
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=answer_within)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=answer_within(wait))
         # aiohttp writes a file in pieces, and warns that it blocks the event loop with bytes of such a size.
         sent = io.BytesIO(data) if len(data) > _LARGE else data
         try:

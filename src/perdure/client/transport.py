@@ -20,9 +20,17 @@ from perdure.core.errors import (
     Unavailable,
     from_problem,
 )
+from perdure.core.limits import MAX_WAIT_SECONDS
 
 CONNECT_SECONDS = 5.0
 """For one try to connect."""
+ANSWER_SECONDS = 15.0
+"""How long an answer may take beyond what the server was asked to wait; then its connection counts as broken."""
+
+
+def answer_within(wait: float) -> float:
+    """The seconds that a request which asks the server to wait for `wait` seconds is given."""
+    return min(max(0.0, wait), MAX_WAIT_SECONDS) + ANSWER_SECONDS
 
 
 class ConnectionBroken(Exception):

@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from perdure.client.transport import CONNECT_SECONDS, ConnectionBroken, pack, read_reply, refused
+from perdure.client.transport import CONNECT_SECONDS, ConnectionBroken, answer_within, pack, read_reply, refused
 from perdure.core.errors import PerdureError
 
 log = logging.getLogger("perdure.client")
@@ -27,6 +27,7 @@ PING_SECONDS = 30.0
 LONGEST_PAUSE = 5.0
 """Between two tries to connect, at most."""
 
+_WATCH_SECONDS = 1.0  #: between looks for requests that were not answered
 _CLOSE_SECONDS = 0.5  #: for the server to answer the end of a connection
 
 Hook = Callable[[], Awaitable[None]]
@@ -42,13 +43,15 @@ _frames = msgspec.msgpack.Decoder(list[_Frame]).decode
 
 
 class _Request:
-    """An open request; `sent` once it was handed to the connection."""
+    """An open request; `sent` once it was handed to the connection, which breaks unless the answer has come by
+    `until`."""
 
-    __slots__ = ("future", "id", "op", "sent")
+    __slots__ = ("future", "id", "op", "sent", "until")
 
-    def __init__(self, id: int, op: str, future: asyncio.Future[Any]) -> None:
+    def __init__(self, id: int, op: str, until: float, future: asyncio.Future[Any]) -> None:
         self.id = id
         self.op = op
+        self.until = until
         self.future = future
         self.sent = False
 
@@ -69,6 +72,7 @@ class WebSocketTransport:
         self._outbox: list[tuple[_Request | None, bytes]] = []
         self._filled = asyncio.Event()
         self._last_id = 0
+        self._watched = 0.0  #: seconds of all connections
 
     async def ask(self, op: str, data: bytes, wait: float) -> Any:
         if self._keeper is None or self._keeper.done():
@@ -79,7 +83,8 @@ class WebSocketTransport:
         if not self._connected:
             raise ConnectionBroken(f"the connection to {self._url} broke", sent=False)
         self._last_id += 1
-        request = _Request(self._last_id, op, asyncio.get_running_loop().create_future())
+        until = self._watched + answer_within(wait)
+        request = _Request(self._last_id, op, until, asyncio.get_running_loop().create_future())
         self._requests[request.id] = request
         self._post(request, pack((request.id, op, msgspec.Raw(data))))
         try:
@@ -158,7 +163,8 @@ class WebSocketTransport:
         """Until the connection ends, by an error always. Then every open request ends."""
         self._connected = True
         self._told = False
-        parts = [asyncio.create_task(part) for part in (self._read(socket), self._write(socket), self._greet())]
+        work = (self._read(socket), self._write(socket), self._watch(), self._greet())
+        parts = [asyncio.create_task(part) for part in work]
         try:
             done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_EXCEPTION)
             for part in done:
@@ -182,6 +188,16 @@ class WebSocketTransport:
             await self._on_connect()
         self._failures = 0
         self._ready.set_result(None)
+
+    async def _watch(self) -> None:
+        """End a connection that swallowed a request, although others are answered. Time is counted in looks: while a
+        handler blocks the event loop none passes, because the answers that came meanwhile are still to be read."""
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            self._watched += _WATCH_SECONDS
+            for request in self._requests.values():
+                if request.until < self._watched and not request.future.done():
+                    raise ConnectionBroken(f"no answer to {request.op} came in time", sent=True)
 
     async def _write(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         while True:

@@ -26,6 +26,7 @@ and `retry_after` (API-25).
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -164,11 +165,12 @@ class WaitTimeout(PerdureError, TimeoutError):
 
 
 class RetryableError(Exception):
-    """Raised by a handler: this attempt failed, try again; after `retry_after` seconds, when given."""
+    """Raised by a handler: this attempt failed, try again; after `retry_after` (seconds, text such as "90s", or a
+    timedelta), when given. TypeError when it is none of these."""
 
-    def __init__(self, message: str = "", *, retry_after: float | None = None) -> None:
+    def __init__(self, message: str = "", *, retry_after: float | str | timedelta | None = None) -> None:
         super().__init__(message)
-        self.retry_after = retry_after
+        self.retry_after = None if retry_after is None else _seconds(retry_after)
 
 
 class FatalError(Exception):
@@ -177,6 +179,19 @@ class FatalError(Exception):
 
 class Cancelled(BaseException):
     """Raised inside a handler by `ctx.raise_if_cancelled()` and by `ctx` calls once the task is to stop."""
+
+
+def _seconds(value: object) -> float:
+    from perdure.core.durations import MAX_SECONDS, seconds  # here, because that module needs this one
+
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value == value:
+        return float(min(max(value, 0), MAX_SECONDS))  # computed from a clock, it may lie in the past
+    try:
+        return seconds(value, "retry_after")  # type: ignore[arg-type]
+    except InvalidArgument as error:
+        raise TypeError(error.detail) from None
 
 
 def _tree(root: type[PerdureError]) -> dict[str, type[PerdureError]]:

@@ -5,7 +5,6 @@ A check raises InvalidArgument with the field, the limit and the kind of the val
 
 from __future__ import annotations
 
-import math
 from datetime import UTC, datetime, timedelta
 
 from perdure.core import messages
@@ -123,11 +122,11 @@ def retry_policy(value: RetryPolicy, field: str = "retry") -> RetryPolicy:
 
 def progress(value: Progress, field: str = "progress") -> Progress:
     """Numbers from 0 on, and a message for people."""
-    for which, number in (("done", value.done), ("total", value.total)):
-        if number is not None:
-            _is(number, (int, float), f"{field}.{which}", "a number from 0 on")
-            if not math.isfinite(number) or not 0 <= number <= 2**53:
-                raise InvalidArgument(f"{field}.{which} is {number!r}", field=f"{field}.{which}", limit="0 to 2**53")
+    numbers = {"done": value.done} if value.total is None else {"done": value.done, "total": value.total}
+    for which, number in numbers.items():
+        _is(number, (int, float), f"{field}.{which}", "a number from 0 on")
+        if not 0 <= number <= 2**53:  # nan is not either
+            raise InvalidArgument(f"{field}.{which} is {number!r}", field=f"{field}.{which}", limit="0 to 2**53")
     text(value.message, f"{field}.message")
     return value
 

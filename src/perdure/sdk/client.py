@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Iterator
 from copy import copy
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypedDict, Unpack
 
 from perdure.client.base import Service
@@ -36,7 +36,7 @@ from perdure.sdk.batch import Batcher
 from perdure.sdk.converter import to_payloads
 from perdure.sdk.handle import OUTAGE_SECONDS, AsyncJob
 from perdure.sdk.keys import mint_key, mint_keys
-from perdure.sdk.task import Task
+from perdure.sdk.task import REGISTRY, Task
 
 COALESCED = 500
 """Most tasks that share a request: more makes an answer later, not cheaper."""
@@ -50,11 +50,11 @@ _RETRY_SECONDS = (0.05, 2.0)
 class TaskOptions(TypedDict, total=False):
     """What a call may say about a task; it overrules what `@task` says, option by option.
 
-    Times are seconds or text such as "90s"; `delay` and `run_at` exclude each other. Tasks that share a
-    `fairness_key` in a queue share one turn. `retry` and `timeouts` replace the task's own as a whole.
+    Times are seconds or text such as "90s", `delay` also a timedelta; `delay` and `run_at` exclude each other. Tasks
+    that share a `fairness_key` in a queue share one turn. `retry` and `timeouts` replace the task's own as a whole.
     """
 
-    delay: Duration | None
+    delay: Duration | timedelta | None
     run_at: datetime | None
     queue: str | None
     priority: int | None
@@ -99,7 +99,8 @@ class AsyncClient:
     ) -> AsyncJob:
         """A job that is committed. A repeated `idempotency_key` within 24 hours returns the first job.
 
-        `task` is a @task, or a name when the function lives elsewhere. An outage of up to 30 s is waited out. Raises
+        `task` is a @task, or a name when the function lives elsewhere; the options of a task that this process has
+        count also by its name. An outage of up to 30 s is waited out. Raises
         InvalidArgument, IdempotencyConflict (same key, other body), Unavailable.
         """
         new = _template(task, options)
@@ -220,12 +221,14 @@ _Waiting = tuple[NewTask, asyncio.Future[Enqueued]]
 def _template(task: Task[..., Any] | str, options: TaskOptions) -> NewTask:
     """All of an item but payload and key."""
     if unknown := options.keys() - TaskOptions.__annotations__.keys():
-        raise TypeError(f"enqueue has no option {', '.join(sorted(unknown))}")
-    own = task if isinstance(task, Task) else None
+        known = ", ".join(TaskOptions.__annotations__)
+        raise TypeError(f"enqueue has no option {', '.join(sorted(unknown))}; it has {known}")
+    own = task if isinstance(task, Task) else REGISTRY.get(_name(task))
+    delay = options.get("delay")
     return NewTask(
-        own.name if own is not None else str(task),
+        _name(task),
         queue=options.get("queue") or (own.queue if own is not None else "default"),
-        delay=options.get("delay"),
+        delay=delay.total_seconds() if isinstance(delay, timedelta) else delay,
         run_at=options.get("run_at"),
         priority=options.get("priority") or (own.priority if own is not None else 3),
         fairness_key=options.get("fairness_key", ""),
@@ -235,13 +238,22 @@ def _template(task: Task[..., Any] | str, options: TaskOptions) -> NewTask:
     )
 
 
+def _name(task: Task[..., Any] | str) -> str:
+    if isinstance(task, Task):
+        return task.name
+    if isinstance(task, str):
+        return task
+    given = getattr(task, "__name__", None) or repr(task)
+    raise TypeError(f"{given} is not a task: decorate it with @task, or give the name of one")
+
+
 def _chunks(template: NewTask, payloads: Iterable[object]) -> Iterator[list[NewTask]]:
     """Requests within the limits of a request, each made when it is asked for. Items are copies of the template: a call
     with all fields would cost more than the rest of an item."""
     chunk: list[NewTask] = []
     room = _REQUEST_BYTES
-    for value in payloads:
-        payload = to_payloads(value, "payload")
+    for index, value in enumerate(payloads):
+        payload = to_payloads(value, f"payloads[{index}]")
         size = _ITEM_BYTES + len(payload[0].data)
         if chunk and size > room:
             yield _with_keys(chunk)

@@ -7,11 +7,11 @@ sends; what that heartbeat answers (cancel, or lost) shows here.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 
 from perdure.core.errors import Cancelled, InvalidArgument, PayloadTooLarge
 from perdure.core.limits import MAX_PAYLOAD, MAX_TEXT
+from perdure.core.limits import progress as checked
 from perdure.core.messages import Delivery
 from perdure.core.model import Payloads, Progress
 from perdure.sdk.converter import from_payloads, to_payloads
@@ -79,14 +79,18 @@ class Context:
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Say how far the work is, for people. `done` below what was reported before, also by an earlier attempt,
-        is not shown: progress never goes back (JOB-10). `message` is cut to 2,000 characters."""
-        for name, number in (("done", done), ("total", total)):
-            if number is not None and (not math.isfinite(number) or number < 0):
-                raise InvalidArgument(f"{name} is {number!r}", field=name, limit="a number from 0 on", kind="float")
+        is not shown: progress never goes back (JOB-10). `message` is cut to 2,000 characters. Raises
+        InvalidArgument for what is no int or float from 0 to 2**53."""
+        if not isinstance(message, str):
+            given = type(message).__name__
+            raise InvalidArgument(f"message is a {given}", field="message", limit="text", kind=given)
+        text = message[:MAX_TEXT].replace("\x00", "\N{REPLACEMENT CHARACTER}")
+        text = text.encode("utf-8", "backslashreplace").decode()[:MAX_TEXT]
+        checked(Progress(done, total, text))
+        done, total = _plain(done), None if total is None else _plain(total)
         before = self.pending_progress or self._delivery.progress
         if before is not None:
             done = max(done, before.done)
-        text = message[:MAX_TEXT].encode("utf-8", "backslashreplace").decode()
         self.pending_progress = Progress(done, total, text)
         self._changed()
 
@@ -114,3 +118,8 @@ class Context:
         """For the worker. The first reason stays, but a lost lease overrules all: nothing may be reported then."""
         if not self._stop or reason == "lost":
             self._stop = reason
+
+
+def _plain(number: float) -> float:
+    """Of a subclass, such as the floats of numpy, the number itself: no encoder takes the subclass."""
+    return int(number) if isinstance(number, int) else float(number)

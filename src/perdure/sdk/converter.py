@@ -41,9 +41,9 @@ def to_payloads(value: object, field: str) -> Payloads:
         return (Payload(_PLAIN, value),)
     try:
         data = _encode(value)
-        survives = _decode(data) == value
+        survives = bool(_decode(data) == value)
         _pack(value)  # raises for an int of more than 64 bits, which JSON here has and readers elsewhere have not
-    except (TypeError, ValueError, OverflowError, RecursionError):
+    except Exception:  # noqa: BLE001 - attributes, time zones and comparisons are the application's own code
         raise _refused(value, field) from None
     if not survives or (_may_be_deep(data) and next(_faults(value, field), None)):
         raise _refused(value, field)
@@ -79,7 +79,11 @@ def _may_be_deep(data: bytes) -> bool:
 
 
 def _refused(value: object, path: str) -> InvalidArgument:
-    return next(_faults(value, path), None) or _fault(path, value, "would not arrive as it was sent")
+    try:
+        fault = next(_faults(value, path), None)
+    except Exception as error:  # noqa: BLE001 - as above
+        return _fault(path, value, f"cannot be read: {type(error).__name__}")
+    return fault or _fault(path, value, "would not arrive as it was sent")
 
 
 def _faults(root: object, field: str) -> Iterator[InvalidArgument]:
@@ -133,5 +137,8 @@ def _is_text(value: str) -> bool:
 
 
 def _show(key: object) -> str:
-    text = key if isinstance(key, str) and key.isidentifier() else repr(key)
+    try:
+        text = key if isinstance(key, str) and key.isidentifier() else repr(key)
+    except Exception:  # noqa: BLE001 - the application's own code
+        text = f"<{type(key).__name__}>"
     return text[:50]

@@ -38,7 +38,9 @@ def to_failure(error: BaseException, *, code: str = "", skip: int = 0) -> Failur
 
 
 def _cause(error: BaseException, seen: set[int], room: int) -> Failure | None:
-    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    cause = error.__cause__
+    if cause is None and not error.__suppress_context__:
+        cause = error.__context__
     if cause is None or id(cause) in seen or len(seen) > MAX_CAUSES:
         return None
     seen.add(id(cause))
@@ -54,7 +56,7 @@ def _cause(error: BaseException, seen: set[int], room: int) -> Failure | None:
 def _message(error: BaseException, most: int) -> str:
     try:
         text = str(error)
-    except Exception as fault:  # noqa: BLE001 - the application's own code, and it may raise anything
+    except BaseException as fault:  # noqa: BLE001 - the application's own code, and it may raise anything
         text = f"<str() raised {type(fault).__name__}>"
     return _cut(text, most)
 

@@ -12,6 +12,7 @@ a run was stopped decides what is reported, not which exception happened to come
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,8 @@ from perdure.sdk.context import Context
 from perdure.sdk.converter import from_payloads, to_payloads
 from perdure.sdk.failure import to_failure
 from perdure.sdk.task import Task
+
+log = logging.getLogger("perdure.worker")
 
 METADATA_BYTES = 64
 """More than the name of an encoding takes; it counts as part of a payload."""
@@ -84,8 +87,8 @@ async def run_async(run: Run) -> Completion | None:
     try:
         value = await run.task.function(run.ctx, _payload(run))
     except BaseException as error:  # noqa: BLE001 - see the module's first paragraph
-        return _raised(run, error)
-    return _returned(run, value)
+        return _settled(run, _raised, error)
+    return _settled(run, _returned, value)
 
 
 def run_plain(run: Run) -> Completion | None:
@@ -94,8 +97,8 @@ def run_plain(run: Run) -> Completion | None:
     try:
         value = run.task.function(run.ctx, _payload(run))
     except BaseException as error:  # noqa: BLE001 - see the module's first paragraph
-        return _raised(run, error)
-    return _returned(run, value)
+        return _settled(run, _raised, error)
+    return _settled(run, _returned, value)
 
 
 def released(run: Run) -> Completion:
@@ -106,7 +109,9 @@ def released(run: Run) -> Completion:
 def unknown_handler(run: Run) -> Completion:
     """This worker serves the queue but does not know the task: a dead letter, not limbo (TASK-18)."""
     text = f"the worker has no task named {run.delivery.type!r}"
-    return _failed(run, Failure(message=text, code="unknown_handler", type="UnknownHandler", retryable=False))
+    completion = _failed(run, Failure(message=text, code="unknown_handler", type="UnknownHandler", retryable=False))
+    _log_failure(run, completion, None)
+    return completion
 
 
 def refused(lease: bytes, detail: str) -> Completion:
@@ -120,6 +125,41 @@ def _payload(run: Run) -> object:
         return from_payloads(run.delivery.payload, "payload")
     except InvalidArgument as error:
         raise _UndecodableError(error.detail) from None
+
+
+def _settled(run: Run, settle: Callable[[Run, Any], Completion | None], outcome: object) -> Completion | None:
+    """What to report about an outcome. Values and exceptions are the application's own code, and so are log handlers:
+    when looking at them fails, that is reported, because an end that nobody hears of leaves the task leased for
+    ever."""
+    completion: Completion | None = None
+    try:
+        completion = settle(run, outcome)
+        if completion is not None and completion.outcome == "failed":
+            _log_failure(run, completion, outcome if isinstance(outcome, BaseException) else None)
+    except BaseException:  # noqa: BLE001 - see the module's first paragraph
+        if completion is None:
+            text = f"task {run.delivery.type}: looking at how the handler ended raised an error"
+            completion = _failed(run, Failure(message=text, code="handler_error", type="UnreadableOutcome"))
+    return completion
+
+
+def _log_failure(run: Run, completion: Completion, error: BaseException | None) -> None:
+    """A line for the one who operates this: with the stack when there is no other attempt."""
+    item, failure = run.delivery, completion.failure
+    assert failure is not None
+    fatal = not failure.retryable or (item.retry is not None and failure.type in item.retry.fatal_types)
+    last = fatal or item.attempt >= item.max_attempts
+    log.log(
+        logging.ERROR if last else logging.WARNING,
+        "task %s (%s) attempt %d of %d failed: %s: %s",
+        item.type,
+        item.task_id,
+        item.attempt,
+        item.max_attempts,
+        failure.type,
+        failure.message,
+        exc_info=error if last else None,
+    )
 
 
 def _returned(run: Run, value: object) -> Completion | None:

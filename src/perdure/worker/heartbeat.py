@@ -22,12 +22,15 @@ import time
 from collections.abc import Callable
 
 from perdure.client.base import Service
-from perdure.core.errors import PerdureError
+from perdure.core.errors import InvalidArgument, PerdureError
 from perdure.core.messages import Beat, Heartbeat
-from perdure.core.model import HEARTBEAT_SECONDS
+from perdure.core.model import HEARTBEAT_SECONDS, Payloads, Progress
 from perdure.worker.execute import Run
 
 log = logging.getLogger("perdure.worker")
+
+News = tuple[Progress | None, Payloads | None]
+"""Progress and checkpoint of a run when a heartbeat was made."""
 
 ACKNOWLEDGE_SECONDS = 0.05
 """From a delivery to its acknowledgement."""
@@ -164,8 +167,12 @@ class Heartbeats:
             )
             for run, (progress, checkpoint) in zip(runs, news, strict=True)
         ]
-        async with asyncio.timeout(_REQUEST_SECONDS):
-            reply = await self._service.heartbeat(Heartbeat(self._incarnation, beats))
+        try:
+            async with asyncio.timeout(_REQUEST_SECONDS):
+                reply = await self._service.heartbeat(Heartbeat(self._incarnation, beats))
+        except InvalidArgument as refusal:
+            await self._search(runs, news, refusal)
+            return
         if not self._healthy:
             self._healthy = True
             log.info("heartbeats are answered again")
@@ -178,6 +185,23 @@ class Heartbeats:
                 self.changed(run)
             if (action == "lost" or (action == "cancel" and not run.ended)) and run.stop(action):
                 self._worker_loop.call_soon_threadsafe(self._stopped, run)
+
+    async def _search(self, runs: list[Run], news: list[News], refusal: InvalidArgument) -> None:
+        """One beat spoils the request: halve until it is alone, so that no lease ends for what another handler gave.
+        Its news is dropped, and its next beat goes without."""
+        if len(runs) > 1:
+            middle = len(runs) // 2
+            await self._beat(runs[:middle])
+            await self._beat(runs[middle:])
+            return
+        (run,), ((progress, checkpoint),) = runs, news
+        if progress is run.sent_progress and checkpoint is run.sent_checkpoint:
+            self._missed(runs, refusal)  # and not raised: the other half must be sent
+            return
+        item = run.delivery
+        log.error("task %s (%s): the server refused its progress or checkpoint: %s", item.type, item.task_id, refusal)
+        run.sent_progress, run.sent_checkpoint = progress, checkpoint
+        await self._beat(runs)
 
     def _missed(self, runs: list[Run], error: BaseException) -> None:
         """Try again soon. Whether the leases are lost is for the server to say: it waits for the living after an

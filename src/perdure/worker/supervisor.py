@@ -45,6 +45,7 @@ class Supervisor:
         self._died = died
         self._hopeless = hopeless
         self._living: dict[int, asyncio.subprocess.Process] = {}
+        self._drained: set[int] = set()  #: process ids of those that were told to drain
         self._reports: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._hurry = asyncio.Event()
@@ -76,18 +77,22 @@ class Supervisor:
         """Drain the processes that run now; others take their place, without a pause."""
         self._hurry.set()
         for process in self._living.values():
-            process.send_signal(signal.SIGTERM)
+            self._drain(process)
+
+    def _drain(self, process: asyncio.subprocess.Process) -> None:
+        self._drained.add(process.pid)
+        process.send_signal(signal.SIGTERM)
 
     async def _keep(self, pipe: int) -> None:
         """One process after the other."""
         pause = 0.0
         while not self._stopping:
             born = time.monotonic()
-            status = await self._one(pipe)
+            status, clean = await self._one(pipe)
             if status in self._hopeless:
                 self._status = status
                 self.stop()
-            young = status != 0 and time.monotonic() - born < YOUNG_SECONDS
+            young = not clean and time.monotonic() - born < YOUNG_SECONDS
             pause = min(max(pause * 2, SHORTEST_PAUSE), LONGEST_PAUSE) if young else 0.0
             if pause and not self._stopping:
                 log.warning("the next worker starts in %.1f s", pause)
@@ -96,8 +101,9 @@ class Supervisor:
                     async with asyncio.timeout(pause):
                         await self._hurry.wait()
 
-    async def _one(self, pipe: int) -> int:
-        """A process from start to end; its exit status, negative for a signal."""
+    async def _one(self, pipe: int) -> tuple[int, bool]:
+        """A process from start to end: its exit status, negative for a signal, and whether it drained as it was told.
+        Status 0 by itself says nothing: a handler may have called `os._exit(0)`."""
         incarnation = new_incarnation()
         process = await asyncio.create_subprocess_exec(
             *self._command,
@@ -107,16 +113,18 @@ class Supervisor:
         )
         self._living[process.pid] = process
         if self._stopping:
-            process.send_signal(signal.SIGTERM)
+            self._drain(process)
         status = await process.wait()
         del self._living[process.pid]
-        if status != 0:
+        clean = status == 0 and process.pid in self._drained
+        self._drained.discard(process.pid)
+        if not clean:
             if not self._stopping:
                 log.error("worker process %d died with status %d", process.pid, status)
             report = asyncio.create_task(self._report(incarnation))
             self._reports.add(report)
             report.add_done_callback(self._reports.discard)
-        return status
+        return status, clean
 
     async def _report(self, incarnation: int) -> None:
         try:

@@ -57,7 +57,7 @@ def new_incarnation() -> int:
 class WorkerOptions(TypedDict, total=False):
     """How a worker works."""
 
-    queues: Sequence[str]  #: what it polls, the first first; ["default"]
+    queues: Sequence[str] | None  #: what it polls, the first first; None is "default" and all that its tasks declare
     slots: int  #: handlers at once, 100
     tasks: Iterable[Task[..., Any]] | None  #: what it runs; None is every @task of the process
     identity: str  #: its name for people; host and process id
@@ -93,7 +93,8 @@ class Worker:
         self._heartbeat_service = heartbeat_service
         self._greeted = greeted
         self._tasks = REGISTRY if tasks is None else {task.name: task for task in tasks}
-        self._queues = list(options.get("queues", ("default",)))
+        queues = options.get("queues")
+        self._queues = sorted({"default", *self._declared()}) if queues is None else list(queues)
         self._slots = self._free = slots
         self._batch = min(POLL_BATCH, self._slots)
         self._identity = options.get("identity") or f"{socket.gethostname()}:{os.getpid()}"
@@ -111,7 +112,17 @@ class Worker:
         self._draining = asyncio.Event()
         self._fault: BaseException | None = None
 
+    def _declared(self) -> dict[str, list[str]]:
+        """The queues that its tasks are declared on, with the names of the tasks."""
+        declared: dict[str, list[str]] = {}
+        for task in self._tasks.values():
+            declared.setdefault(task.queue, []).append(task.name)
+        return declared
+
     async def __aenter__(self) -> Worker:
+        for queue, names in self._declared().items():
+            if queue not in self._queues:
+                log.warning("queue %r is not polled; tasks declared on it: %s", queue, ", ".join(names))
         self._loop = asyncio.get_running_loop()
         self._reporter = Reporter(self._service, self._answered)
         self._threads = Threads(self._ended)

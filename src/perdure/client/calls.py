@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 from perdure.core import messages as m
 
 
-class Calls:
+class Calls(ABC):
     """Implements the operations of client/base.py by `_ask`."""
 
+    @abstractmethod
     async def _ask(self, op: str, body: m.Body) -> Any:
         """The reply to `op`, one of messages.OPS."""
-        raise NotImplementedError
 
     async def enqueue(self, body: m.Enqueue) -> m.EnqueueReply:
         reply: m.EnqueueReply = await self._ask("enqueue", body)

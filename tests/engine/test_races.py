@@ -293,7 +293,7 @@ async def test_every_order_on_the_memory_store(name: str) -> None:
             raise
         picks = schedule.next()
         tried += 1
-    assert tried
+    assert tried > (0 if name == "retention/get" else 3)  # reads outside a batch are not held
 
 
 @pytest.mark.parametrize("name", RACES)

@@ -1,8 +1,8 @@
 """`Perdure(url)`: the composition root, where clients, workers, servers and stores meet.
 
-    sqlite:///jobs.db          a file, relative to the working directory (four slashes: absolute); the server runs
-    in this process sqlite:///:memory:         the same, gone with the process
-    postgresql://host/db       a database; the server runs in this process, beside others on the same database
+    sqlite:///jobs.db          a file, relative to the working directory (four slashes: absolute); the server runs here
+    sqlite:///:memory:         the same, gone with the process
+    postgresql://host/db       a database; the server runs here, beside others on the same database
     http://127.0.0.1:7400      a server somewhere else (`perdure server`)
 
 Whatever the URL, it is the same code: in this process the calls go straight to the service that a server would put

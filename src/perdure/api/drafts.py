@@ -39,7 +39,7 @@ class _Template(NamedTuple):
 
 
 class Draftsman:
-    """Makes Enqueue commands of one namespace. `prepare` raises at the first fault of an item."""
+    """Makes Enqueue commands of one namespace. `enqueue` raises at the first fault of an item."""
 
     def __init__(self, namespace: str, mint: Mint) -> None:
         self._namespace = namespace

@@ -226,7 +226,8 @@ def ring(task: Task, now: int, mint: Mint, rounds: Rounds, hold_until: int) -> l
         if _due(task.cancel_deadline, now):
             task.attempt += 1
             return [_close(task, Cause.FORCE, now)]
-        if not task.received and (_due(task.attempt_deadline, now) or _due(task.heartbeat_deadline, now)):
+        silent = now >= hold_until and _due(task.heartbeat_deadline, now)
+        if not task.received and (silent or _due(task.attempt_deadline, now)):
             return _lease_ended(task, "its receipt was never acknowledged", now, mint, rounds)
         if _due(task.attempt_deadline, now):
             return _attempt_failed(task, Cause.LOSE, "timed_out", now, mint, failure=_timeout("start_to_close"))

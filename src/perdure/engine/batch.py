@@ -5,8 +5,8 @@
     lock     the rows that commands name, skipping those held elsewhere, which go to the next batch
     read     what became of rows that were not there
     claim    for all waiting polls
-    decide   one command after another, with core/; then the alarms; then hand out what was claimed and what became
-    ready flush    deletes, updates, inserts
+    decide   one command after another, with core/; then the alarms; then hand out what is ready
+    flush    deletes, updates, inserts
 
 Nothing is answered here: `answers`, and the tasks in `polls`, are given out by the engine once the commit is known.
 """

@@ -82,8 +82,8 @@ def claim(task: Task, session: int, worker: str, poll: int, now: int, mint: Mint
 
 
 def beat(task: Task, command: commands.Heartbeat, now: int) -> Task:
-    """The task after a heartbeat of its current lease. This is the one rule that SQL repeats, because a heartbeat is
-    one statement; the contract suite holds the stores to this function."""
+    """The task after a heartbeat of its current lease. A rule that SQL repeats, because a heartbeat is one
+    statement; the contract suite holds the stores to this function."""
     task, now = _own(task, now)
     task.received = True
     task.lost_deliveries = 0
@@ -104,18 +104,11 @@ def complete(
     lease = command.lease
     if task.state != State.LEASED or lease.number != task.lease_number or lease.bits != task.lease_bits:
         return [], recorded(task, command)
-    task, now = _own(task, now)
-    task.done_number, task.done_bits = lease.number, lease.bits
-    task.received = True
-    task.started_at = task.started_at or task.attempt_started_at
-    task.progress = command.progress or task.progress
-    task.checkpoint = command.checkpoint or task.checkpoint
+    if command.outcome == "succeeded":
+        return [succeed(task, command, now)], State.SUCCEEDED
+    task, now = _completed(task, command, now)
     effects: list[Effect]
     match command.outcome:
-        case "succeeded":
-            task.attempt += 1
-            task.result = command.result
-            effects = [_close(task, Cause.SUCCEED, now)]
         case "failed":
             effects = _attempt_failed(
                 task,
@@ -143,6 +136,28 @@ def complete(
     assert not isinstance(after, Record)
     after.task.done_state = int(after.task.state)
     return effects, after.task.state
+
+
+def succeed(task: Task, command: commands.Complete, now: int) -> Close:
+    """The end of a leased job that succeeded. Nothing but the lease decides about it, so stores do it in one statement
+    (`Batch.succeed`); like `beat` it is a rule that SQL repeats, and the contract suite holds the stores to it."""
+    task, now = _completed(task, command, now)
+    task.attempt += 1
+    task.result = command.result
+    closed = _close(task, Cause.SUCCEED, now)
+    task.done_state = int(task.state)
+    return closed
+
+
+def _completed(task: Task, command: commands.Complete, now: int) -> tuple[Task, int]:
+    """A copy on which the end of this lease is noted, and the time of it."""
+    task, now = _own(task, now)
+    task.done_number, task.done_bits = command.lease.number, command.lease.bits
+    task.received = True
+    task.started_at = task.started_at or task.attempt_started_at
+    task.progress = command.progress or task.progress
+    task.checkpoint = command.checkpoint or task.checkpoint
+    return task, now
 
 
 def recorded(task: Task, command: commands.Complete) -> State:

@@ -2,6 +2,7 @@
 
     keys     reserve all keys, before any row is locked; read who holds those that were lost
     beats    heartbeats, in one fenced statement of their own
+    succeed  jobs that simply succeeded, in one fenced statement too
     lock     the rows that commands name, skipping those held elsewhere, which go to the next batch
     read     what became of rows that were not there
     claim    for all waiting polls
@@ -14,7 +15,7 @@ Nothing is answered here: `answers`, and the tasks in `polls`, are given out by 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 from typing import Any
 
@@ -50,6 +51,7 @@ class Batch:
         rounds: Rounds,
         clock: Callable[[], int],
         *,
+        watched: Container[bytes] = (),
         patient: bool = False,
     ) -> None:
         self.items = items
@@ -60,12 +62,14 @@ class Batch:
         self.ready: list[Task] = []  #: tasks that this batch made ready
         self.heat: set[str] = set()  #: lanes to look at after the commit
         self.under_full: set[str] = set()
+        self.succeeded: set[bytes] = set()  #: tasks closed without a look at their rows
         self._mint = mint
         self._rounds = rounds
         self._clock = clock
         self._now = 0
         self._claimed: dict[str, list[Task]] = {}
         self._fresh: list[Parked] = []  #: polls that did not get leases of an earlier answer again
+        self._watched = watched  #: somebody waits here for these tasks to close
         self._patient = patient  #: wait for the lock of the one row that this batch names
         for item in items:
             if isinstance(item.command, c.Enqueue):
@@ -76,11 +80,16 @@ class Batch:
         """Whether all this batch sends is one writing statement."""
         if self.polls or not self.items or self._patient:
             return False
-        kind = type(self.items[0].command)
-        if kind is c.Enqueue:
-            drafts = [i.command for i in self.items if isinstance(i.command, c.Enqueue) and i.command.key is None]
-            return len(drafts) == len(self.items)
-        return kind is c.Heartbeat and all(type(i.command) is kind for i in self.items)
+        match self.items[0].command:
+            case c.Enqueue():
+                return all(isinstance(i.command, c.Enqueue) and i.command.key is None for i in self.items)
+            case c.Heartbeat():
+                return all(isinstance(i.command, c.Heartbeat) for i in self.items)
+            case c.Complete():
+                simple = (i.command for i in self.items if self._is_simple(i))
+                return len({done.lease.task_id for done in simple if isinstance(done, c.Complete)}) == len(self.items)
+            case _:
+                return False
 
     async def run(self, rows: Rows, marks: Marks | None, monotonic: float) -> None:
         """All phases, within the transaction `rows`."""
@@ -89,7 +98,7 @@ class Batch:
             work.setdefault(type(item.command), []).append((item, item.command))
         enqueues = await self._keys(rows, work.get(c.Enqueue, []))
         await self._beats(rows, work.get(c.Heartbeat, []))
-        named = [*work.get(c.Complete, []), *work.get(c.Cancel, []), *work.get(c.Retry, [])]
+        named = [*await self._succeed(rows, work.get(c.Complete, [])), *work.get(c.Cancel, []), *work.get(c.Retry, [])]
         gone = await self._lock(rows, named)
         await sessions.serve(self, rows, [*work.get(c.OpenSession, []), *work.get(c.CloseSession, [])])
         await self._claim(rows, marks, monotonic)
@@ -198,6 +207,31 @@ class Batch:
                 self.deferred.append(item)  # held elsewhere
             else:
                 self.answers.append((item, LeaseLost(decide.why_lost(task))))
+
+    async def _succeed(self, rows: Rows, completions: list[tuple[Item, Any]]) -> list[tuple[Item, Any]]:
+        """Those of `completions` that need a look at their rows: other outcomes, tasks that somebody waits for here
+        (the row is the answer), and what an earlier batch could not do without one."""
+        simple: dict[bytes, tuple[Item, c.Complete]] = {}
+        others: list[tuple[Item, Any]] = []
+        for item, command in completions:
+            if self._is_simple(item) and command.lease.task_id not in simple:
+                simple[command.lease.task_id] = (item, command)
+            else:
+                others.append((item, command))
+        if simple:
+            self.succeeded = await rows.succeed([command for _, command in simple.values()])
+        for task_id, (item, _) in simple.items():
+            if task_id in self.succeeded:
+                self.answers.append((item, c.Changed(task_id, State.SUCCEEDED)))
+            else:
+                self.deferred.append(item)
+        return others
+
+    def _is_simple(self, item: Item) -> bool:
+        done = item.command
+        if not isinstance(done, c.Complete) or done.outcome != "succeeded":
+            return False
+        return not (item.deferrals or self._patient or done.lease.task_id in self._watched)
 
     async def _lock(self, rows: Rows, named: list[tuple[Item, Any]]) -> dict[bytes, Task]:
         """Lock the named rows into the ledger; what became of those that are closed. Items whose row is held elsewhere

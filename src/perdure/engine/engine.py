@@ -215,7 +215,7 @@ class Engine:
                     for lane in lanes:
                         self._rounds.learn(lane, *places.get(lane, (0, 0)))
                         self._learned[lane] = asyncio.get_running_loop().time()
-        return Batch(items, polls, self.mint, self._rounds, self.now, patient=patient)
+        return Batch(items, polls, self.mint, self._rounds, self.now, watched=self.watches, patient=patient)
 
     def _to_learn(self, lanes: set[str]) -> set[str]:
         """Lanes seen for the first time; while there are other servers, also those not asked for lately."""
@@ -291,7 +291,8 @@ class Engine:
         self.dispatch.heat(batch.heat)
         closed = batch.ledger.closed
         self.watches.closed(closed)
-        self._hints.tell(batch.heat, (task.id for task in closed))
+        self.watches.notify(batch.succeeded)
+        self._hints.tell(batch.heat, [*(task.id for task in closed), *batch.succeeded])
         self._alarms.note(batch.ledger.next_alarm())
         for item in batch.items:
             if isinstance(item.command, (c.OpenSession, c.CloseSession)):

@@ -31,6 +31,9 @@ class Watches:
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
+    def __contains__(self, task_id: object) -> bool:
+        return task_id in self._waiting
+
     async def watch(self, task_id: bytes, wait: float, *, namespace: str, whole: bool) -> Task | None:
         """The task once it has closed, or as it is after `wait` seconds; None at once when the namespace has no such
         task. Unless `whole`, payload and headers may be missing. Raises Unavailable when the database cannot be reached

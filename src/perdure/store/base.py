@@ -17,7 +17,7 @@ from typing import Protocol
 
 import msgspec
 
-from perdure.core.commands import Heartbeat
+from perdure.core.commands import Complete, Heartbeat
 from perdure.core.model import Attempt, Key, Pulse, Task, WorkerSession
 
 KeyName = tuple[str, str, str, str]
@@ -129,6 +129,12 @@ class Batch(Protocol):
     async def beat(self, beats: Sequence[Heartbeat]) -> dict[bytes, bool]:
         """`decide.beat` for every LEASED task whose whole lease matches, in one fenced statement that skips rows held
         elsewhere. Returns, by task id, whether cancel was requested. Leases name distinct tasks."""
+        ...
+
+    async def succeed(self, completions: Sequence[Complete]) -> set[bytes]:
+        """`decide.succeed` for LEASED jobs whose whole lease matches: fenced, in one statement (SQLite: two), and
+        without a look at the rows. Returns the ids of those that it closed. A row held elsewhere is left alone. Leases
+        name distinct tasks."""
         ...
 
     async def places(self, lanes: Sequence[str]) -> dict[str, tuple[int, int]]:

@@ -19,9 +19,9 @@ from copy import copy
 from typing import Any, TypeVar
 
 from perdure.core import decide
-from perdure.core.commands import Heartbeat
+from perdure.core.commands import Complete, Heartbeat
 from perdure.core.model import Attempt, Key, Pulse, Task, WorkerSession
-from perdure.core.states import State
+from perdure.core.states import Kind, State
 from perdure.store.base import (
     CommitUnknown,
     DataFault,
@@ -324,6 +324,20 @@ class MemoryBatch:
             self._transaction.put(self._tables.tasks, task_id, decide.beat(task, by_id[task_id], self.now))
         return {task_id: task.cancel_requested_at is not None for task_id, task in granted}
 
+    async def succeed(self, completions: Sequence[Complete]) -> set[bytes]:
+        await self._begin()
+        by_id = {done.lease.task_id: done for done in completions}
+
+        def is_current(task: Task) -> bool:
+            leased = task.state == State.LEASED and task.kind == Kind.JOB
+            return leased and task.lease == by_id[task.id].lease
+
+        snapshot = [task_id for task_id in by_id if (task := self._open(task_id)) is not None and is_current(task)]
+        granted = await self._lock(self._tables.tasks, snapshot, is_current)
+        for task_id, task in granted:
+            await self._move(decide.succeed(task, by_id[task_id], self.now).task)
+        return {task_id for task_id, _ in granted}
+
     async def places(self, lanes: Sequence[str]) -> dict[str, tuple[int, int]]:
         await self._begin()
         places: dict[str, list[int]] = {lane: [] for lane in lanes}
@@ -345,11 +359,14 @@ class MemoryBatch:
             held = self._open(task.id)
             if held is None or held.lease != task.lease:
                 raise StoreFault("a closing row does not have the lease that was decided upon")
-            row = _written(held, task, _CLOSE)
-            for column, nothing in _OPEN_ONLY.items():
-                setattr(row, column, nothing)
-            self._transaction.put(self._tables.tasks, task.id, None)
-            await self._insert(self._tables.closed, task.id, row)
+            await self._move(_written(held, task, _CLOSE))
+
+    async def _move(self, row: Task) -> None:
+        """To the closed ones."""
+        for column, nothing in _OPEN_ONLY.items():
+            setattr(row, column, nothing)
+        self._transaction.put(self._tables.tasks, row.id, None)
+        await self._insert(self._tables.closed, row.id, row)
 
     async def lease(self, tasks: Sequence[Task]) -> None:
         await self._update(tasks, _LEASE)

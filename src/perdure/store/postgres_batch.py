@@ -13,7 +13,7 @@ from typing import Any
 
 import asyncpg
 
-from perdure.core.commands import Heartbeat
+from perdure.core.commands import Complete, Heartbeat
 from perdure.core.model import Attempt, Key, Pulse, Task, WorkerSession
 from perdure.store import postgres_rows, rows
 from perdure.store.base import CommitUnknown, DataFault, Demand, KeyName, Place, StoreFault
@@ -21,6 +21,8 @@ from perdure.store.postgres_clock import Clock
 from perdure.store.postgres_session import Backend, Session, refused
 
 _BEAT = attrgetter("lease.task_id", "lease.number", "lease.bits", "progress", "checkpoint")
+
+_SUCCEED = attrgetter("lease.task_id", "lease.number", "lease.bits", "progress", "checkpoint", "result")
 
 _START = Place(priority=0, place=0, task_id=bytes(16))
 """Before every place of a lane."""
@@ -158,6 +160,14 @@ class PostgresBatch:
         if found:
             self._learn(*found[0][2:])
         return {row[0]: row[1] for row in found}
+
+    async def succeed(self, completions: Sequence[Complete]) -> set[bytes]:
+        if not completions:
+            return set()
+        found = await self._fetch("succeed", *postgres_rows.columns(completions, _SUCCEED), self._now)
+        if found:
+            self._learn(*found[0][1:])
+        return {row[0] for row in found}
 
     async def places(self, lanes: Sequence[str]) -> dict[str, tuple[int, int]]:
         return {lane: (lowest, highest) for lane, lowest, highest in await self._fetch("places", lanes)}

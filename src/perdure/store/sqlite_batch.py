@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import astuple
 
-from perdure.core.commands import Heartbeat
+from perdure.core.commands import Complete, Heartbeat
 from perdure.core.model import Attempt, Key, Pulse, Task, WorkerSession
 from perdure.store import rows, sqlite_rows
 from perdure.store.base import Demand, KeyName, StoreFault, Switch
@@ -24,6 +24,7 @@ T = TypeVar("T")
 SQL = statements("sqlite")
 _NEXT_PAYLOAD, _INSERT_PAYLOADS, *_INSERT = SQL["insert"].split(";")
 _RESERVE, _RESERVE_SOME = SQL["reserve_keys"].split(";")
+_SUCCEED, _SUCCEEDED, _DELETE_SUCCEEDED = SQL["succeed"].split(";")
 *_CLOSE, _DELETE_OPEN = SQL["close"].split(";")
 _TRIM = SQL["trim_closed"].split(";")
 _KEEP_KEYS, _TRIM_KEYS = SQL["trim_keys"].split(";")
@@ -96,7 +97,7 @@ class SqliteBatch:
             written = await self._write(expand(_RESERVE, len(part)), values)
             if written == len(part):
                 reserved.update(row[:4] for row in part)
-            else:  # which ones? Asking for that always would cost a sixth more
+            else:  # which ones? Asking for that always would cost half as much again
                 self._connection.write("rollback to reserving")
                 reserved.update(self._connection.rows(expand(_RESERVE_SOME, len(part)), values))
             self._connection.write("release reserving")
@@ -141,6 +142,23 @@ class SqliteBatch:
             for beat in beats
         ]
         return {task_id: cancel == 1 for task_id, cancel in await self._rows_of(SQL["beat"], given)}
+
+    async def succeed(self, completions: Sequence[Complete]) -> set[bytes]:
+        succeeded: set[bytes] = set()
+        for part in chunks(completions):
+            values: list[Any] = []
+            for done in part:
+                lease = done.lease
+                values += (
+                    lease.task_id, lease.number, lease.bits, self.now, done.progress, done.checkpoint, done.result,
+                )  # fmt: skip
+            ids = [done.lease.task_id for done in part]
+            if await self._write(expand(_SUCCEED, len(part)), values) < len(part):
+                ids = [row[0] for row in self._connection.rows(expand(_SUCCEEDED, len(part)), ids)]
+            for group in chunks(ids):
+                await self._write(expand(_DELETE_SUCCEEDED, len(group)), group)
+            succeeded.update(ids)
+        return succeeded
 
     async def places(self, lanes: Sequence[str]) -> dict[str, tuple[int, int]]:
         places: dict[str, tuple[int, int]] = {}

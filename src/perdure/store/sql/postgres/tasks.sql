@@ -176,6 +176,52 @@ from timed
 where tasks.id = timed.id
 returning tasks.id, cancel_requested_at is not null, timed.clock_now, pg_current_xact_id()::text::bigint;
 
+-- name: succeed
+-- Close leased jobs that succeeded, fenced by the whole lease, except those held elsewhere; what changes is
+-- decide.succeed.
+with held as materialized (
+    select tasks.id, done.progress, done.checkpoint, done.result
+    from unnest($1::uuid[], $2::integer[], $3::bigint[], $4::bytea[], $5::bytea[], $6::bytea[])
+        as done (id, lease_number, lease_bits, progress, checkpoint, result)
+    join tasks on tasks.id = done.id
+    where tasks.state = 2 and tasks.kind = 1
+        and tasks.lease_number = done.lease_number and tasks.lease_bits = done.lease_bits
+    for update of tasks skip locked
+),
+clock as materialized (
+    select count(*), coalesce($7::bigint, now_us()) as now from held
+),
+ended as (
+    delete from tasks
+    using held, clock
+    where tasks.id = held.id
+    returning
+        tasks.id, tasks.created_at, tasks.lease_length, tasks.max_attempts, tasks.lease_number, tasks.lease_bits,
+        tasks.kind, tasks.priority, tasks.namespace, tasks.app, tasks.type, tasks.queue, tasks.lane,
+        tasks.fairness_key, tasks.identity, tasks.run_at, tasks.expires_at, tasks.deadline, tasks.attempt_started_at,
+        tasks.retry_of, tasks.idempotency_key, tasks.worker, tasks.retry_policy, tasks.timeouts, tasks.headers,
+        tasks.payload, tasks.attempt + 1 as attempt, tasks.lost_deliveries, tasks.cancel_requested_at,
+        tasks.cancel_reason, coalesce(tasks.started_at, tasks.attempt_started_at) as started_at,
+        coalesce(held.progress, tasks.progress) as progress,
+        coalesce(held.checkpoint, tasks.checkpoint) as checkpoint, held.result,
+        clock.now as clock_now, greatest(clock.now, tasks.updated_at) as now
+),
+closed as (
+    insert into closed_tasks (
+        id, created_at, lease_length, max_attempts, lease_number, kind, priority, namespace, app, type, queue, lane,
+        fairness_key, identity, run_at, expires_at, deadline, attempt_started_at, retry_of, idempotency_key, worker,
+        retry_policy, timeouts, headers, payload, done_number, done_bits, done_state, state, updated_at, closed_at,
+        attempt, lost_deliveries, started_at, cancel_requested_at, cancel_reason, progress, checkpoint, result
+    )
+    select
+        id, created_at, lease_length, max_attempts, lease_number, kind, priority, namespace, app, type, queue, lane,
+        fairness_key, identity, run_at, expires_at, deadline, attempt_started_at, retry_of, idempotency_key, worker,
+        retry_policy, timeouts, headers, payload, lease_number, lease_bits, 10, 10, now, now,
+        attempt, lost_deliveries, started_at, cancel_requested_at, cancel_reason, progress, checkpoint, result
+    from ended
+)
+select id, clock_now, pg_current_xact_id()::text::bigint from ended;
+
 -- name: close
 -- Move tasks to the closed ones, fenced by the lease; what does not change stays inside the database. Columns of
 -- workflow runs are not named: jobs leave them null.

@@ -192,6 +192,27 @@ where tasks.id = beats.id
     and tasks.lease_bits = beats.lease_bits
 returning id, cancel_requested_at is not null;
 
+-- name: succeed
+-- Close leased jobs that succeeded, fenced by the whole lease; what changes is decide.succeed. Then, which
+-- they were (in both tables now), for when not all matched; and the delete.
+insert into closed_tasks (
+    updated_at, closed_at, attempt, started_at, done_number, done_bits, done_state, state, progress, checkpoint, result,
+    id, namespace, type, lane, created_at, app, kind, queue, idempotency_key, retry_policy, timeouts, max_attempts,
+    identity, retry_of, payload_at, priority, fairness_key, run_at, expires_at, deadline, lease_length,
+    lost_deliveries, lease_number, worker, attempt_started_at, cancel_requested_at, cancel_reason
+)
+select
+    max(updated_at, column4), max(updated_at, column4), attempt + 1, coalesce(started_at, attempt_started_at),
+    lease_number, lease_bits, 10, 10, coalesce(column5, progress), coalesce(column6, checkpoint), column7,
+    id, namespace, type, lane, created_at, app, kind, queue, idempotency_key, retry_policy, timeouts, max_attempts,
+    identity, retry_of, payload_at, priority, fairness_key, run_at, expires_at, deadline, lease_length,
+    lost_deliveries, lease_number, worker, attempt_started_at, cancel_requested_at, cancel_reason
+from (values :rows(7)) as done
+cross join tasks
+where tasks.id = column1 and lease_number = column2 and lease_bits = column3 and state = 2 and kind = 1;
+select tasks.id from tasks join closed_tasks using (id) where tasks.id in (values :rows(1));
+delete from tasks where id in (values :rows(1));
+
 -- name: close
 -- Move tasks to the closed ones: a copy that is fenced by the lease, of jobs that simply succeeded or of any tasks;
 -- then, when all rows matched, the delete.

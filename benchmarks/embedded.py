@@ -18,6 +18,7 @@ from benchmarks.payload import PAYLOAD
 from benchmarks.peers import LOOK
 from benchmarks.processes import wait_until
 from benchmarks.tasks import app, noop
+from benchmarks.workloads import SINGLY
 
 
 def main(jobs: int) -> dict[str, float]:
@@ -25,14 +26,17 @@ def main(jobs: int) -> dict[str, float]:
     database = SqliteFile(Path(os.environ["PERDURE_URL"].removeprefix("sqlite:///")))
     tally = Path(os.environ["TALLY"])
     with app:
+        singly = min(SINGLY, jobs // 5)
+        for _ in range(singly):
+            app.enqueue(noop, PAYLOAD)
         begun = time.perf_counter()
-        app.enqueue_many(noop, [PAYLOAD] * jobs)
-        enqueue_rate = jobs / (time.perf_counter() - begun)
+        app.enqueue_many(noop, [PAYLOAD] * (jobs - singly))
+        enqueue_rate = (jobs - singly) / (time.perf_counter() - begun)
         cpu = _cpu()
         with app.worker(slots=SLOTS):
             first = wait_until(lambda: tally.stat().st_size > 0, every=LOOK)
             wait_until(lambda: tally.stat().st_size >= jobs, every=LOOK)
-            last = wait_until(lambda: database.open_tasks() == 0, every=0.02)
+            last = wait_until(lambda: database.open_tasks() == 0, every=LOOK)
     return {
         "jobs_per_s": jobs / (jobs / enqueue_rate + last - first),
         "bulk_enqueue_per_s": enqueue_rate,

@@ -25,9 +25,11 @@ LANE = lane("default", "default")
 def enqueue(
     type_: str = "t",
     *,
+    namespace: str = "default",
     queue: str = "default",
     key: str | None = None,
     digest: bytes = b"digest",
+    minted: bytes | None = None,
     delay: float = 0,
     retry: RetryPolicy | None = None,
     timeouts: Timeouts | None = None,
@@ -45,7 +47,7 @@ def enqueue(
     }
     if timeouts is not None and timeouts.lease is not None:
         fields["lease_length"] = micros(timeouts.lease)
-    task = Task(b"", "default", type_, State.ENQUEUED, lane("default", queue), 0, 0, queue=queue, **(fields | draft))
+    task = Task(b"", namespace, type_, State.ENQUEUED, lane(namespace, queue), 0, 0, queue=queue, **(fields | draft))
     return c.Enqueue(
         draft=task,
         delay=micros(delay) or 0,
@@ -55,6 +57,8 @@ def enqueue(
         key_life=24 * 3600 * 1_000_000,
         digest=digest,
         size=len(payload),
+        task_id=minted,
+        minted=minted is not None,
     )
 
 

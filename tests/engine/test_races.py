@@ -24,6 +24,7 @@ DRAWN = 8
 
 SLOW = RetryPolicy(base=3600, cap=3600)
 CLOCK = SteppedClock()
+MINTED = bytes.fromhex("0199e0f8b5c07abc8def0123456789ab")
 
 
 async def leased(drive: Drive) -> Task:
@@ -148,6 +149,13 @@ async def one_task(drive: Drive, made: Any, left: Any, right: Any) -> None:
     assert [t.id for t in await drive.poll(5)] == [left.task_id]
 
 
+async def runs_once(drive: Drive, made: Any, left: c.Enqueued, right: list[Task]) -> None:
+    """IDEM-05: a request that was sent twice makes one task, even if that has closed before the late one is read."""
+    assert not left.duplicate
+    assert [t.id for t in right + await drive.poll(5)] == [MINTED]
+    assert len(await drive.engine.store.read([MINTED])) == 1
+
+
 async def one_body(drive: Drive, made: Any, left: Any, right: Any) -> None:
     """IDEM-15: the other body is refused, whoever came first."""
     refused = [r for r in (left, right) if isinstance(r, IdempotencyConflict)]
@@ -238,6 +246,20 @@ async def _expired_key(drive: Drive) -> bytes:
     return task_id
 
 
+async def _minted(drive: Drive, made: Any) -> list[Task]:
+    await drive.one(enqueue(minted=MINTED))
+    return []
+
+
+async def _live(drive: Drive, made: Any) -> list[Task]:
+    """Enqueue, and work until there is nothing to do."""
+    await drive.one(enqueue(minted=MINTED))
+    tasks = await drive.poll(5)
+    for task in tasks:
+        await drive.succeed(task)
+    return tasks
+
+
 async def _nothing(drive: Drive) -> None:
     await drive.succeed(await drive.lease_new())
 
@@ -254,6 +276,8 @@ RACES = {
     "enqueue/enqueue": Race(
         _nothing, lambda d, _: d.one(enqueue(key="k")), lambda d, _: d.one(enqueue(key="k")), one_task
     ),
+    "minted/minted": Race(_nothing, lambda d, _: d.one(enqueue(minted=MINTED)), _minted, runs_once),
+    "minted/its life": Race(_nothing, lambda d, _: d.one(enqueue(minted=MINTED)), _live, runs_once),
     "enqueue/other body": Race(
         _nothing, lambda d, _: d.one(enqueue(key="k")), lambda d, _: d.one(enqueue(key="k", digest=b"other")), one_body
     ),

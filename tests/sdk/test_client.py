@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from typing import Any
@@ -36,6 +37,10 @@ async def app() -> AsyncIterator[AsyncPerdure]:
         yield app
 
 
+def _id(item: m.NewTask) -> str:
+    return str(uuid.UUID(bytes=item.minted)) if item.minted else f"id-{item.idempotency_key}"
+
+
 class Recorder:
     """A Service that answers enqueues and keeps them; each request first awaits `gate`."""
 
@@ -50,7 +55,7 @@ class Recorder:
         await self.gate.wait()
         if self.faults:
             raise self.faults.pop(0)
-        return m.EnqueueReply([m.Enqueued(f"id-{item.idempotency_key}") for item in body.tasks])
+        return m.EnqueueReply([m.Enqueued(_id(item)) for item in body.tasks])
 
 
 async def test_concurrent_enqueues_share_requests() -> None:
@@ -113,10 +118,10 @@ async def test_bulk_requests_leave_while_the_next_ones_are_made() -> None:
     recorder.gate.set()
     jobs = await bulk
     assert under_way[:4] == [0, 1, 2, 3]
-    keys = [item.idempotency_key for request in recorder.requests for item in request.tasks]
-    assert [job.id for job in jobs] == [f"id-{key}" for key in keys]
-    assert len(set(keys)) == 6 * COALESCED
-    assert all(item.minted for request in recorder.requests for item in request.tasks)
+    minted = [item.minted for request in recorder.requests for item in request.tasks]
+    assert [job.id for job in jobs] == [str(uuid.UUID(bytes=made)) for made in minted]
+    assert len(set(minted)) == 6 * COALESCED
+    assert not any(item.idempotency_key for request in recorder.requests for item in request.tasks)
 
 
 async def test_a_bad_payload_is_an_error_after_the_requests_before_it_were_answered() -> None:
@@ -152,16 +157,16 @@ async def test_a_full_server_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> N
     assert len({id(item) for request in recorder.requests for item in request.tasks}) == 4 * COALESCED
 
 
-async def test_an_outage_is_waited_out_with_the_same_minted_key(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_outage_is_waited_out_under_the_same_id(monkeypatch: pytest.MonkeyPatch) -> None:
     """IDEM-05: a lost answer never makes a second task."""
     monkeypatch.setattr(client_module, "_RETRY_SECONDS", (0.0, 0.0))
     recorder = Recorder()
     recorder.faults = [Unavailable("away"), Unavailable("away")]
     await AsyncClient(recorder).enqueue("t")  # type: ignore[arg-type]
-    keys = {(item.idempotency_key, item.minted) for request in recorder.requests for item in request.tasks}
+    ids = {item.minted for request in recorder.requests for item in request.tasks}
     assert len(recorder.requests) == 3
-    assert len(keys) == 1
-    assert next(iter(keys))[1]
+    assert {len(made) for made in ids} == {16}
+    assert len(ids) == 1
 
 
 async def test_a_long_outage_is_an_error_for_every_caller(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from perdure.core import decide
 from perdure.core.commands import Heartbeat
 from perdure.core.model import SECOND, Lease, Pulse, Task
 from perdure.core.states import Kind, State
-from perdure.store.base import DataFault, Demand, Filter, Place, Store, StoreFault
+from perdure.store.base import DataFault, Demand, Doubled, Filter, Place, Store, StoreFault
 from tests.clock import START, SteppedClock
 from tests.store.rows import (
     changed,
@@ -52,6 +52,19 @@ FULL = new_task(
 async def test_insert_keeps_every_column(store: Store) -> None:
     await insert(store, FULL)
     assert plain(await read(store, 1)) == FULL
+
+
+async def test_an_id_is_given_once(store: Store) -> None:
+    """IDEM-05: to one open task, and `closed` tells of those that closed."""
+    await insert(store, new_task(1))
+    with pytest.raises(Doubled):
+        await insert(store, new_task(2), new_task(1))
+    assert set(await store.read([task_id(1), task_id(2)])) == {task_id(1)}
+    await insert_leased(store, 3)
+    await close(store, closed(await read(store, 3)))
+    async with store.batch() as batch:
+        await batch.insert([new_task(n) for n in (3, 4)])
+        assert await batch.closed([task_id(n) for n in (1, 3, 4, 5)]) == {task_id(3)}
 
 
 async def test_insert_keeps_absent_values_absent(store: Store) -> None:

@@ -1,7 +1,8 @@
 """Who calls. API keys are random and stored only as their hash; a key belongs to one namespace (SEC-02, SEC-05).
 
 While the store holds no key, everybody who reaches the server is trusted and names its namespace itself; server.py
-therefore binds such a server to the loopback interface only.
+therefore binds such a server to the loopback interface only. A server that has seen a key asks for one as long as it
+runs: revoking the last one opens nothing.
 """
 
 from __future__ import annotations
@@ -45,12 +46,13 @@ class Gate:
     def __init__(self, store: Store, outage: Outage | None = None) -> None:
         self._store = store
         self._keys: dict[bytes, str] | None = None
+        self._locked = False
         self._loop = Loop(self, outage)
 
     @property
     def locked(self) -> bool:
         """Whether a key is needed; known after `start`."""
-        return bool(self._keys)
+        return self._locked
 
     async def start(self) -> None:
         """Read the keys, and from then on again and again. Unavailable when the database does not answer."""
@@ -66,7 +68,20 @@ class Gate:
 
     async def run_once(self) -> float:
         self._keys = await self._store.api_keys()
+        self._locked = self._locked or bool(self._keys)
         return RELOAD_SECONDS
+
+    def admits(self, caller: Caller) -> bool:
+        """Whether a caller that was admitted once still is: its key has not been revoked."""
+        return not self._locked or (self._keys is not None and self._keys.get(caller.key) == caller.namespace)
+
+    def namespace(self, hash: bytes) -> str | None:
+        """The namespace of a key, by the hash of it; None when it is not known (any more)."""
+        return None if self._keys is None else self._keys.get(hash)
+
+    def hashes(self, start: bytes) -> list[bytes]:
+        """The hashes of keys that begin like this."""
+        return [hash for hash in self._keys or () if hash.startswith(start)]
 
     def admit(self, headers: Headers) -> Caller:
         """The caller; Unauthenticated without a valid key where one is needed, PermissionDenied when the key is of
@@ -78,17 +93,18 @@ class Gate:
         identity = limits.text(
             found.get(b"perdure-identity", b"").decode("utf-8", "surrogateescape"), "perdure-identity"
         )
-        if not self._keys:
+        if not self._locked:
             return Caller(limits.name(named or "default", "perdure-namespace"), identity)
         scheme, _, key = found.get(b"authorization", b"").decode("utf-8", "surrogateescape").partition(" ")
         if not key:
             raise Unauthenticated("send the header Authorization: Bearer pdk_...")
-        namespace = self._keys.get(hash_key(key.strip())) if scheme.lower() == "bearer" else None
+        hash = hash_key(key.strip())
+        namespace = self._keys.get(hash) if scheme.lower() == "bearer" else None
         if namespace is None:
-            raise Unauthenticated("the API key is not known")
+            raise Unauthenticated("the API key is not known, or was revoked")
         if named and named != namespace:
             raise PermissionDenied(f"the API key is not of namespace {named[:50]!r}")
-        return Caller(namespace, identity)
+        return Caller(namespace, identity, hash)
 
 
 _READ = (b"authorization", b"perdure-namespace", b"perdure-identity")

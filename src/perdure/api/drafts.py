@@ -21,8 +21,6 @@ from perdure.core.states import State
 
 KEY_LIFE = 24 * 3600 * SECOND
 """How long a customer's idempotency key finds its task (IDEM-02)."""
-MINTED_KEY_LIFE = 600 * SECOND
-"""The same for a key that the SDK made; it only has to outlive transport retries."""
 MAX_TEMPLATES = 1_000
 """Checked names that are kept."""
 MAX_CAUSES = 100
@@ -63,17 +61,17 @@ class Draftsman:
             draft.headers = packed(limits.headers(item.headers, "headers"), "headers")
             command.size += len(draft.headers)
         key = item.idempotency_key
-        if key is None:
+        if item.minted:
+            command.task_id = limits.minted(item.minted, key)
+            command.minted = True
+        elif key is None:
             command.task_id = self._mint.task_id(now)
         else:
             limits.name(key, "idempotency_key")
             command.task_id = self._mint.task_id(now, template.slot_of(key))
             command.key = draft.idempotency_key = key
-            if item.minted:
-                command.key_life = MINTED_KEY_LIFE  # and no digest: whoever mints a key uses it for one body only
-            else:
-                command.key_life = KEY_LIFE
-                command.digest = digest(item)
+            command.key_life = KEY_LIFE
+            command.digest = digest(item)
         return command
 
     def _plain(self, item: m.NewTask) -> _Template:
@@ -123,7 +121,7 @@ def _limit(command: c.Enqueue, given: m.TimeoutOptions) -> None:
 
 def digest(item: m.NewTask) -> bytes:
     """What makes two items with one key the same: all of the item but the key (IDEM-15)."""
-    body = msgspec.structs.replace(item, idempotency_key=None, minted=False)
+    body = msgspec.structs.replace(item, idempotency_key=None)
     return hashlib.blake2b(_canonical(body), digest_size=16).digest()
 
 

@@ -14,14 +14,24 @@ from typing import TypeVar
 
 import msgspec
 
-from perdure.api import drafts, views
+from perdure.api import drafts, queues, views
 from perdure.api.parking import Parking
 from perdure.core import commands as c
 from perdure.core import decide, ids, limits
 from perdure.core import messages as m
-from perdure.core.errors import IllegalMove, Internal, InvalidArgument, LeaseLost, NotFound, PerdureError, Unavailable
+from perdure.core.describe import is_ready
+from perdure.core.errors import (
+    Gone,
+    IllegalMove,
+    Internal,
+    InvalidArgument,
+    LeaseLost,
+    NotFound,
+    PerdureError,
+    Unavailable,
+)
 from perdure.core.lanes import lane
-from perdure.core.model import HEARTBEAT_SECONDS, LEASE_SECONDS, Attempt, Task, WorkerSession
+from perdure.core.model import HEARTBEAT_SECONDS, LEASE_SECONDS, SECOND, Attempt, Task
 from perdure.core.states import State, is_closed, job_state
 from perdure.engine.dispatch import PollRequest
 from perdure.engine.engine import Engine
@@ -33,8 +43,6 @@ T = TypeVar("T")
 
 MAX_LEASES = 10_000
 """Beats or completions of one request."""
-QUEUES_SEPARATOR = "\n"
-"""Between the queues of a stored session: names hold no unprintable characters."""
 _MAX_NUMBER = 2**63 - 1
 
 PLANNED = frozenset({"enqueue", "cancel", "heartbeat", "complete", "close_session"})
@@ -46,6 +54,7 @@ class Caller(msgspec.Struct, frozen=True):
 
     namespace: str
     identity: str = ""
+    key: bytes = b""  #: the hash of its API key; nothing where the server needs none
 
 
 class Plan(msgspec.Struct):
@@ -107,14 +116,19 @@ class Service:
         task_id = ids.parse(body.task_id)
         if wait:
             watch = self._engine.watch(task_id, wait, namespace=self._namespace, whole=body.payload)
-            task = _found(await self._parking.hold(watch))
+            task = self._found(task_id, await self._parking.hold(watch))
         else:
             task = await self._read(task_id)
-        attempts: list[Attempt] = []
-        if _may_have_attempts(task):
-            with _reading():
-                attempts = await self._engine.store.attempts([task_id])
-        return views.task_view(task, attempts, payload=body.payload, result=True)
+        recorded: list[Attempt] = []
+        pollers: int | None = None
+        with _reading():
+            if _may_have_attempts(task):
+                recorded = await self._engine.store.attempts([task_id])
+            if is_ready(task) and not wait:
+                sessions = await self._engine.store.sessions(self._namespace)
+                pollers = queues.pollers(sessions)[task.queue]
+        attempts = views.attempt_views(task, recorded)
+        return views.task_view(task, attempts, pollers=pollers, payload=body.payload, result=True)
 
     async def find(self, body: m.Find) -> m.TaskPage:
         limit = limits.integer(body.limit, "limit", 1, limits.MAX_PAGE)
@@ -152,14 +166,14 @@ class Service:
 
     # ---------------------------------------------------------------------------------------------------- workers
     async def open_session(self, body: m.OpenSession) -> m.SessionReply:
-        queues = [limits.name(queue, "queues") for queue in body.queues]
-        limits.integer(len(queues), "queues", 1, limits.MAX_QUEUES)
+        names = [limits.name(queue, "queues") for queue in body.queues]
+        limits.integer(len(names), "queues", 1, limits.MAX_QUEUES)
         command = c.OpenSession(
             namespace=self._namespace,
             incarnation=_number(body.incarnation, "incarnation"),
             epoch=_number(body.epoch, "epoch"),
             identity=limits.text(body.identity, "identity"),
-            queues=QUEUES_SEPARATOR.join(queues),
+            queues=queues.SEPARATOR.join(names),
             slots=limits.integer(body.slots, "slots", 1, 1_000_000),
             build=limits.text(body.build, "build"),
         )
@@ -193,10 +207,15 @@ class Service:
     async def close_session(self, body: m.CloseSession) -> m.Done:
         return await self._carry_out(self._plan_close_session(body))  # type: ignore[return-value]
 
-    async def workers(self) -> list[WorkerSession]:
-        """The registered worker processes of the namespace."""
+    # ------------------------------------------------------------------------------------------------- looking around
+    async def queues(self, body: m.ListQueues) -> m.QueuesReply:
         with _reading():
-            return await self._engine.store.sessions(self._namespace)
+            return await queues.overview(self._engine.store, self._namespace, self._engine.now())
+
+    async def workers(self, body: m.ListWorkers) -> m.WorkersReply:
+        with _reading():
+            sessions = await self._engine.store.sessions(self._namespace)
+        return m.WorkersReply([queues.worker_view(session) for session in sessions])
 
     async def close(self) -> None:
         """End the waits of this Service."""
@@ -304,13 +323,16 @@ class Service:
     async def _read(self, task_id: bytes) -> Task:
         with _reading():
             task = (await self._engine.store.read([task_id])).get(task_id)
-        return _found(task if task is not None and task.namespace == self._namespace else None)
+        return self._found(task_id, task if task is not None and task.namespace == self._namespace else None)
 
-
-def _found(task: Task | None) -> Task:
-    if task is None:
-        raise NotFound("there is no such task", field="task_id")
-    return task
+    def _found(self, task_id: bytes, task: Task | None) -> Task:
+        """Gone for an id so old that its task, once closed, is not kept any more; its time of birth is in the id."""
+        if task is None and ids.made_at(task_id) < self._engine.now() - self._engine.retention * SECOND:
+            days = self._engine.retention / 86_400
+            raise Gone(f"there is no such task any more; closed tasks are kept for {days:g} days", field="task_id")
+        if task is None:
+            raise NotFound("there is no such task", field="task_id")
+        return task
 
 
 def _readable(view: Callable[[Task], T], tasks: Sequence[Task]) -> list[T]:
@@ -344,7 +366,7 @@ def _number(value: int, field: str) -> int:
 
 
 def _state(name: str) -> int:
-    state = State.__members__.get(name)
+    state = State.__members__.get("CANCELED" if name == "CANCELLED" else name)  # both spellings (X-07)
     if state is None:
         raise InvalidArgument(f"state is {name[:50]!r}", field="state", limit=", ".join(State.__members__), kind="str")
     return int(state)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from perdure.core import messages as m
-from perdure.core.describe import attempts_begun, waiting_for
+from perdure.core.describe import attempts_begun, last_outcome, waiting_for
 from perdure.core.durations import MAX_SECONDS
 from perdure.core.ids import lease_token, text
 from perdure.core.model import (
@@ -41,9 +41,15 @@ def _value(data: bytes | None, kind: Any) -> Any:
 
 
 def task_view(
-    task: Task, attempts: Sequence[Attempt] = (), *, payload: bool = False, result: bool = False
+    task: Task,
+    attempts: Sequence[m.AttemptView] = (),
+    *,
+    pollers: int | None = None,
+    payload: bool = False,
+    result: bool = False,
 ) -> m.TaskView:
-    """A task for its owner; with its payload, or its result, only if asked for."""
+    """A task for its owner; with its payload, or its result, only if asked for. `pollers`: how many worker processes
+    poll its queue, if that is known."""
     closed = is_closed(task.state)
     return m.TaskView(
         task_id=text(task.id),
@@ -71,14 +77,36 @@ def task_view(
         retry_of=None if task.retry_of is None else text(task.retry_of),
         progress=_value(task.progress, Progress),
         failure=_value(task.failure, Failure),
-        attempts=[attempt_view(attempt) for attempt in attempts],
-        waiting_for=waiting_for(task),
+        attempts=list(attempts),
+        waiting_for=waiting_for(task, pollers),
         next_event_at=None if closed else _moment(task.wake_at),
         cancel_requested_at=_moment(task.cancel_requested_at),
         cancel_reason=task.cancel_reason,
         payload=_value(task.payload, Payloads) if payload else None,
         result=_value(task.result, Payloads) if result else None,
     )
+
+
+_FREE = ("released", "undelivered")
+"""Outcomes of leases that spent no attempt."""
+
+
+def attempt_views(task: Task, recorded: Sequence[Attempt]) -> list[m.AttemptView]:
+    """All attempts of a task: the recorded ones and, told from the task itself, the one that runs or that ended it
+    (TASK-15)."""
+    views = [attempt_view(attempt) for attempt in recorded]
+    if task.lease_number and all(attempt.lease_number != task.lease_number for attempt in recorded):
+        views.append(
+            m.AttemptView(
+                attempt=1 + sum(attempt.outcome not in _FREE for attempt in recorded),
+                outcome=last_outcome(task),
+                worker=task.worker,
+                started_at=_moment(task.attempt_started_at),
+                finished_at=_moment(task.closed_at),
+                failure=_value(task.failure, Failure) if task.closed_at is not None else None,
+            )
+        )
+    return views
 
 
 def attempt_view(attempt: Attempt) -> m.AttemptView:

@@ -24,7 +24,7 @@ import msgspec
 from perdure.api.auth import Gate
 from perdure.api.codec import JSON, MSGPACK, Codec, MethodNotAllowed, invalid, problem_headers
 from perdure.api.parking import Parking
-from perdure.api.service import PLANNED, Plan, Service
+from perdure.api.service import PLANNED, Caller, Plan, Service
 from perdure.api.sessions import GRACE, Sessions
 from perdure.core import commands as c
 from perdure.core import messages as m
@@ -96,8 +96,8 @@ class Wire:
             if any(name == b"origin" for name, _ in scope["headers"]):
                 # A browser sends its cookies and its reach into the local network anywhere a page tells it to.
                 raise InvalidArgument("the wire protocol is not for web pages", field="origin")
-            connection = Connection(self, send)
             caller = self.gate.admit(scope["headers"])
+            connection = Connection(self, send, caller)
             connection.service = Service(self.engine, caller, parking=self.parking, alive=connection.alive)
         except PerdureError as error:
             await _refuse(scope, receive, send, error)
@@ -158,9 +158,10 @@ class Connection:
 
     service: Service
 
-    def __init__(self, wire: Wire, send: Send) -> None:
+    def __init__(self, wire: Wire, send: Send, caller: Caller) -> None:
         self._wire = wire
         self._send = send
+        self._caller = caller
         self._open = True
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: dict[int, asyncio.Task[None]] = {}
@@ -171,13 +172,15 @@ class Connection:
         self._session: tuple[int, int] | None = None
 
     def alive(self) -> bool:
-        return self._open
+        return self._open and self._wire.gate.admits(self._caller)
 
     async def run(self, receive: Receive) -> None:
         """Until the client is gone, or takes no answers; then everything that it waits for is canceled."""
         writer = asyncio.create_task(self._write())
         try:
             while (message := await receive())["type"] == "websocket.receive":
+                if not self._wire.gate.admits(self._caller):
+                    break  # the key was revoked; whoever connects again is told so
                 self._read(message.get("bytes"))
                 if self._unsent > MAX_UNSENT and not await self._room():
                     log.warning("a connection is closed: its client takes no answers")

@@ -54,3 +54,11 @@ class Calls(ABC):
     async def close_session(self, body: m.CloseSession) -> m.Done:
         reply: m.Done = await self._ask("close_session", body)
         return reply
+
+    async def queues(self, body: m.ListQueues) -> m.QueuesReply:
+        reply: m.QueuesReply = await self._ask("queues", body)
+        return reply
+
+    async def workers(self, body: m.ListWorkers) -> m.WorkersReply:
+        reply: m.WorkersReply = await self._ask("workers", body)
+        return reply

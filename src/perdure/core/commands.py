@@ -23,6 +23,7 @@ class Enqueue(msgspec.Struct, kw_only=True, gc=False):
     digest: bytes = b""
     size: int = 0  #: bytes, for the bounds of a batch
     task_id: bytes | None = None  #: minted at the first try and kept over the next ones
+    minted: bool = False  #: by the caller, who may send it again: it may be there already
     place: int | None = None  #: given when a batch first takes it: batches in flight keep the order of arrival
 
 

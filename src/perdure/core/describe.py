@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from perdure.core.model import Task
+from perdure.core.model import Failure, Task, unpack
 from perdure.core.states import State
 
 
-def waiting_for(task: Task) -> str:
-    """One sentence for the owner; empty for a closed task."""
+def waiting_for(task: Task, pollers: int | None = None) -> str:
+    """One sentence for the owner; empty for a closed task. `pollers`: how many worker processes poll its queue, if that
+    is known."""
     match task.state:
         case State.ENQUEUED if task.place is None:
             return "its start time"
+        case State.ENQUEUED if pollers == 0:
+            return f"a worker: none is registered for queue {task.queue!r}"
         case State.ENQUEUED:
             return f"a free worker on queue {task.queue!r}"
         case State.RETRY_WAIT:
@@ -25,6 +28,26 @@ def waiting_for(task: Task) -> str:
             return "children or messages"
         case _:
             return ""
+
+
+def is_ready(task: Task) -> bool:
+    """Whether nothing but a worker is missing for it to run."""
+    return task.state == State.ENQUEUED and task.place is not None
+
+
+def last_outcome(task: Task) -> str:
+    """How the last lease of a task ended or, while it lasts, "running"; for a lease that no attempt was recorded of,
+    because it ended the task. What its worker did not report itself is told from the failure."""
+    match task.state:
+        case State.LEASED:
+            return "running"
+        case State.FAILED if task.done_number == task.lease_number:
+            return "failed"
+        case State.FAILED if task.failure is not None:
+            code = unpack(task.failure, Failure).code
+            return "timed_out" if code.endswith("_timeout") else "lost" if code == "lease_lost" else "failed"
+        case state:
+            return state.name.lower()
 
 
 def attempts_begun(task: Task) -> int:

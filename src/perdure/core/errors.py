@@ -5,7 +5,8 @@
      │   └─ PayloadTooLarge      413
      ├─ Unauthenticated          401  send an API key
      ├─ PermissionDenied         403
-     ├─ NotFound                 404  never existed, or retention has removed it
+     ├─ NotFound                 404  never existed
+     │   └─ Gone                 410  so old that retention has removed it
      ├─ Conflict                 409  the state of things forbids it
      │   ├─ IdempotencyConflict       same key, other body
      │   ├─ LeaseLost                 somebody else owns the task now: stop, commit nothing
@@ -106,6 +107,10 @@ class PermissionDenied(PerdureError):
 
 class NotFound(PerdureError):
     code, title, status = "not_found", "Not found", 404
+
+
+class Gone(NotFound):
+    code, title, status = "gone", "Not kept any more", 410
 
 
 class Conflict(PerdureError):

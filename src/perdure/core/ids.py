@@ -56,6 +56,11 @@ def slot(task_id: bytes) -> int:
     return (int.from_bytes(task_id[8:10], "big")) & (SLOTS - 1)
 
 
+def made_at(task_id: bytes) -> int:
+    """When an id was made, in microseconds; a number without meaning if it was not made by a Mint."""
+    return int.from_bytes(task_id[:6], "big") * 1000
+
+
 def text(task_id: bytes) -> str:
     """The id as UUID text."""
     h = task_id.hex()

@@ -18,6 +18,7 @@ MAX_PAYLOAD = 256 * 1024  #: bytes of a payload, result or checkpoint (TASK-11)
 MAX_FAILURE = 64 * 1024  #: bytes of a failure as stored; longer messages and stacks are cut by the SDK
 MAX_HEADERS = 16 * 1024  #: bytes
 MAX_FATAL_TYPES = 100
+MAX_DELAYS = 100  #: of a retry policy
 MAX_BATCH = 1_000  #: tasks of one enqueue request (TASK-06)
 MAX_BODY = 16 * 1024 * 1024  #: bytes of a request body
 MAX_CAPACITY = 1_000  #: tasks of one poll
@@ -117,6 +118,14 @@ def retry_policy(value: RetryPolicy, field: str = "retry") -> RetryPolicy:
         raise InvalidArgument(f"{field}.fatal_types has {given} names", field=f"{field}.fatal_types", limit=limit)
     for type_ in value.fatal_types:
         name(type_, f"{field}.fatal_types")
+    limit = f"a tuple of at most {MAX_DELAYS} numbers"
+    _is(value.delays, (tuple, list), f"{field}.delays", limit)
+    if len(value.delays) > MAX_DELAYS:
+        given = len(value.delays)
+        raise InvalidArgument(f"{field}.delays has {given} numbers", field=f"{field}.delays", limit=limit)
+    for index, delay in enumerate(value.delays):
+        _is(delay, (int, float), f"{field}.delays[{index}]", "a number")
+        seconds(delay, f"{field}.delays[{index}]", least=0.001, most=31 * 86_400.0)
     return value
 
 
@@ -187,3 +196,12 @@ def new_task(item: messages.NewTask) -> None:
         retry_policy(item.retry)
     if item.timeouts is not None:
         timeouts(item.timeouts)
+
+
+def minted(value: bytes, key: str | None) -> bytes:
+    """An id that a caller made: 16 bytes with the version and variant of a UUIDv7, and no key beside it."""
+    if key is not None:
+        raise InvalidArgument("minted excludes idempotency_key", field="minted", limit="one of them", kind="bytes")
+    if len(value) != 16 or value[6] >> 4 != 7 or value[8] >> 6 != 2:
+        raise InvalidArgument("minted is not a task id", field="minted", limit="16 bytes of a UUIDv7", kind="bytes")
+    return value

@@ -34,8 +34,8 @@ class TimeoutOptions(Body):
 class NewTask(Body):
     """One task to enqueue (TASK-05). `delay` and `run_at` exclude each other.
 
-    `minted` marks a key that the SDK made to cover transport retries: it lives 10 minutes instead of 24 hours
-    (IDEM-05).
+    `minted` is the id that the SDK made for the task (16 bytes, a UUIDv7) where no idempotency key is given: a request
+    that is repeated names the same task, so it makes no second one (IDEM-05).
     """
 
     type: str
@@ -43,7 +43,7 @@ class NewTask(Body):
     queue: str = "default"
     app: str = "default"
     idempotency_key: str | None = None
-    minted: bool = False
+    minted: bytes = b""
     delay: Duration | None = None
     run_at: datetime | None = None
     priority: int = 3
@@ -281,6 +281,49 @@ class Done(Body):
     """Nothing to say but that it is committed."""
 
 
+# ----------------------------------------------------------------------------------------------- queues and workers
+class ListQueues(Body):
+    """The queues of a namespace that hold open tasks, or that its workers poll."""
+
+
+class QueueView(Body):
+    """What a queue holds, about: each count stops at 10,000, and those that did are named in `at_least`. A queue of
+    nothing but delayed tasks that are due after 10,000 others may be missing."""
+
+    name: str
+    ready: int = 0  #: wait for a free worker
+    running: int = 0  #: leased to workers
+    delayed: int = 0  #: wait for their start time
+    retrying: int = 0  #: wait out their back-off
+    oldest_ready_seconds: float | None = None  #: how long the one waits that waits longest, of the first in each priority
+    workers: int = 0  #: registered worker processes that poll it
+    at_least: list[str] = []  #: names of the counts above that are lower bounds
+
+
+class QueuesReply(Body):
+    queues: list[QueueView]  #: by name
+
+
+class ListWorkers(Body):
+    """The registered worker processes of a namespace."""
+
+
+class WorkerView(Body):
+    """A worker process. `seen_at` is when it last connected; `ending`: it is gone and its leases are being ended."""
+
+    identity: str
+    queues: list[str]
+    slots: int
+    build: str
+    started_at: datetime
+    seen_at: datetime
+    ending: bool
+
+
+class WorkersReply(Body):
+    workers: list[WorkerView]  #: oldest first
+
+
 OPS: dict[str, tuple[type[Body], type[Body]]] = {
     "enqueue": (Enqueue, EnqueueReply),
     "get": (Get, TaskView),
@@ -292,5 +335,7 @@ OPS: dict[str, tuple[type[Body], type[Body]]] = {
     "heartbeat": (Heartbeat, HeartbeatReply),
     "complete": (Complete, CompleteReply),
     "close_session": (CloseSession, Done),
+    "queues": (ListQueues, QueuesReply),
+    "workers": (ListWorkers, WorkersReply),
 }
 """Every operation of the protocol: its name, the body it takes and the body it answers."""

@@ -24,6 +24,8 @@ DELIVERY_SECONDS = 10
 """Life of a lease whose receipt was not acknowledged yet."""
 CANCEL_GRACE_SECONDS = 30
 """How long a worker may take to end a task that is to be canceled (CANC-03)."""
+SPREAD = 0.1
+"""Largest part of a fixed delay that is added to it at random (RETRY-04)."""
 LOST_DELIVERIES_FREE = 2
 """Leases in a row that may end without receipt before such an end spends an attempt."""
 
@@ -60,6 +62,10 @@ class RetryPolicy(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
     `max_attempts` 1 to 10,000; `base` 0.001 to 86,400; `factor` 1 to 100; `cap` from `base` to 31 days;
     `fatal_types` are failure types (exception class names) that end the task at once.
+
+    `delays`, at most 100 of 0.001 s to 31 days, is a fixed table instead: the n-th wait is the n-th of them, the last
+    one repeats. Each is made longer by a random part of at most a tenth, so that what failed together does not come
+    back together.
     """
 
     max_attempts: int = 5
@@ -67,6 +73,15 @@ class RetryPolicy(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     factor: float = 2.0
     cap: float = 3600.0
     fatal_types: tuple[str, ...] = ()
+    delays: tuple[float, ...] = ()
+
+    def wait(self, spent: int, fraction: float) -> float:
+        """Seconds to wait after `spent` attempts, given a random `fraction` from 0 to 1. The exponent is bounded, so
+        that attempt 10,000 overflows nothing (field case B046)."""
+        if self.delays:
+            return self.delays[min(spent, len(self.delays)) - 1] * (1 + SPREAD * fraction)
+        bound: float = min(self.cap, self.base * self.factor ** min(spent - 1, 64))
+        return bound * fraction
 
 
 class Timeouts(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

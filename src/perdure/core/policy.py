@@ -18,10 +18,8 @@ def timeouts(task: Task) -> Timeouts:
 
 
 def backoff(policy: RetryPolicy, spent: int, mint: Mint) -> int:
-    """Microseconds to wait after `spent` attempts: full jitter below an exponential bound (RETRY-01). The exponent is
-    bounded, so that attempt 10,000 overflows nothing (field case B046)."""
-    bound = min(policy.cap, policy.base * policy.factor ** min(spent - 1, 64))
-    return int(bound * mint.fraction() * SECOND)
+    """Microseconds to wait after `spent` attempts."""
+    return int(policy.wait(spent, mint.fraction()) * SECOND)
 
 
 def _earliest(*times: int | None) -> int | None:

@@ -1,5 +1,6 @@
 """One batch, from its commands to its writes; DESIGN section 3 names the phases.
 
+    known    ids that callers made and that are taken, when an earlier try met one
     keys     reserve all keys, before any row is locked; read who holds those that were lost
     beats    heartbeats, in one fenced statement of their own
     succeed  jobs that simply succeeded, in one fenced statement too
@@ -21,7 +22,7 @@ from typing import Any
 
 from perdure.core import commands as c
 from perdure.core import decide, ids, pulse
-from perdure.core.errors import IdempotencyConflict, LeaseLost, NotFound, PerdureError
+from perdure.core.errors import Conflict, IdempotencyConflict, LeaseLost, NotFound, PerdureError
 from perdure.core.ids import Mint
 from perdure.core.model import SECOND, Key, Task
 from perdure.core.rounds import Rounds
@@ -32,7 +33,7 @@ from perdure.engine.gather import Item
 from perdure.engine.ledger import Ledger
 from perdure.engine.marks import Marks
 from perdure.store.base import Batch as Rows
-from perdure.store.base import KeyName, Place
+from perdure.store.base import Doubled, KeyName, Place
 
 log = logging.getLogger("perdure.engine")
 
@@ -52,6 +53,7 @@ class Batch:
         clock: Callable[[], int],
         *,
         watched: Container[bytes] = (),
+        doubled: bool = False,
         patient: bool = False,
     ) -> None:
         self.items = items
@@ -69,6 +71,7 @@ class Batch:
         self._now = 0
         self._claimed: dict[str, list[Task]] = {}
         self._fresh: list[Parked] = []  #: polls that did not get leases of an earlier answer again
+        self._doubled = doubled  #: some of the ids that callers made are taken
         self._watched = watched  #: somebody waits here for these tasks to close
         self._patient = patient  #: wait for the lock of the one row that this batch names
         for item in items:
@@ -82,7 +85,7 @@ class Batch:
             return False
         match self.items[0].command:
             case c.Enqueue():
-                return all(isinstance(i.command, c.Enqueue) and i.command.key is None for i in self.items)
+                return all(type(i.command) is c.Enqueue and not (i.command.key or i.command.minted) for i in self.items)
             case c.Heartbeat():
                 return all(isinstance(i.command, c.Heartbeat) for i in self.items)
             case c.Complete():
@@ -96,7 +99,8 @@ class Batch:
         work: dict[type, list[tuple[Item, Any]]] = {}
         for item in self.items:
             work.setdefault(type(item.command), []).append((item, item.command))
-        enqueues = await self._keys(rows, work.get(c.Enqueue, []))
+        enqueues = await self._known(rows, work.get(c.Enqueue, [])) if self._doubled else work.get(c.Enqueue, [])
+        enqueues = await self._keys(rows, enqueues)
         await self._beats(rows, work.get(c.Heartbeat, []))
         named = [*await self._succeed(rows, work.get(c.Complete, [])), *work.get(c.Cancel, []), *work.get(c.Retry, [])]
         gone = await self._lock(rows, named)
@@ -114,7 +118,16 @@ class Batch:
         for item, command in enqueues:
             self._answer(item, self._enqueue, command)
         self._match()
+        await self._flush(rows, [command.task_id for _, command in enqueues if command.minted])
+
+    async def _flush(self, rows: Rows, minted: list[bytes]) -> None:
+        """Write, then look whether ids that callers made were taken after all: a request may come twice, by ways of
+        different length, and the first one's task may have closed meanwhile (IDEM-05)."""
+        if len(set(minted)) < len(minted):
+            raise Doubled("two tasks of a batch have one id")
         await self.ledger.flush(rows)
+        if minted and await rows.closed(minted):
+            raise Doubled("a closed task has one of these ids")
 
     def _number(self, command: c.Enqueue) -> None:
         """Id and round in order of arrival, before anything is awaited."""
@@ -125,6 +138,21 @@ class Batch:
             command.place = self._rounds.next(draft.lane, draft.fairness_key)
 
     # ------------------------------------------------------------------------------------------------------ phases
+    async def _known(self, rows: Rows, enqueues: list[tuple[Item, Any]]) -> list[tuple[Item, Any]]:
+        """Those of `enqueues` whose id is new. The others were sent before, and are answered like the first time."""
+        ids = {command.task_id for _, command in enqueues if command.minted}
+        known: dict[bytes, str] = {i: task.namespace for i, task in (await rows.trace(list(ids))).items()}
+        new: list[tuple[Item, Any]] = []
+        for item, command in enqueues:
+            if not command.minted or command.task_id not in known:
+                new.append((item, command))
+                known[command.task_id] = command.draft.namespace
+            elif known[command.task_id] == command.draft.namespace:
+                self.answers.append((item, c.Enqueued(command.task_id, False)))
+            else:
+                self.answers.append((item, Conflict("this id cannot be used", field="minted")))
+        return new
+
     async def _keys(self, rows: Rows, enqueues: list[tuple[Item, Any]]) -> list[tuple[Item, c.Enqueue]]:
         """Those of `enqueues` that may go on: un-keyed, or their key is theirs. The others are answered or deferred."""
         go_on: list[tuple[Item, c.Enqueue]] = []

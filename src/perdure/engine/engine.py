@@ -32,7 +32,7 @@ from perdure.engine.outage import Outage
 from perdure.engine.retention import Retention
 from perdure.engine.service import Loop
 from perdure.engine.watches import Watches
-from perdure.store.base import CommitUnknown, DataFault, Refusal, Store, StoreFault
+from perdure.store.base import CommitUnknown, DataFault, Doubled, Refusal, Store, StoreFault
 
 log = logging.getLogger("perdure.engine")
 
@@ -41,6 +41,7 @@ MAX_DEFERRALS = 20  #: then a command waits for its row's lock, by itself
 _DEFERRALS_AT_ONCE = 3
 _LEARN_AGAIN = 1.0  #: seconds until a lane's rounds are asked for again where others serve it too
 _REFUSALS = 3  #: then a refused statement is its commands' fault
+_DOUBLED = 3  #: looks for ids that are taken; another server may be inserting the same ones
 _STOP_SECONDS = 5.0  #: that batches in flight may take once the engine stops
 _RETRY_AFTER = 5.0  #: seconds after which a caller that was sent back may try again
 _LONGEST_PAUSE = 2.0  #: seconds between tries while the database is away
@@ -51,6 +52,7 @@ class Engine:
 
     def __init__(self, store: Store, *, mint: Mint | None = None, retention: float = RETENTION_SECONDS) -> None:
         self.store = store
+        self.retention = retention  #: seconds that a closed task is kept
         self.mint = mint or Mint()
         self.outage = Outage()
         self.watches = Watches(store)
@@ -154,12 +156,17 @@ class Engine:
 
     async def _until_done(self, items: list[Item], polls: list[Parked], *, patient: bool = False) -> None:
         """Run a batch until its outcome is known, and answer it. A `patient` one waits for its row's lock."""
-        tries = 0
+        tries = doubled = 0
         while True:
             try:
-                batch = await self._prepare(items, polls, patient=patient)
+                batch = await self._prepare(items, polls, doubled=doubled > 0, patient=patient)
                 await self._transact(batch)
             except DataFault as fault:
+                if isinstance(fault, Doubled) and doubled < _DOUBLED:
+                    doubled += 1
+                    self._unserve(polls)
+                    polls = []
+                    continue
                 return await self._bisect(items, polls, InvalidArgument(f"the database refused a value: {fault}"))
             except StoreFault as fault:
                 if self._stopping:
@@ -202,7 +209,7 @@ class Engine:
         self._gatherer.fail(Unavailable(f"the database is away: {fault}", retry_after=_RETRY_AFTER))
         await self._back_off(fault)
 
-    async def _prepare(self, items: list[Item], polls: list[Parked], *, patient: bool) -> Batch:
+    async def _prepare(self, items: list[Item], polls: list[Parked], *, doubled: bool, patient: bool) -> Batch:
         """A batch whose lanes are known. Those seen for the first time are asked for one runner at a time, so that
         batches in flight keep the order of arrival."""
         if lanes := self._to_learn(_lanes_touched(items)):
@@ -215,7 +222,16 @@ class Engine:
                     for lane in lanes:
                         self._rounds.learn(lane, *places.get(lane, (0, 0)))
                         self._learned[lane] = asyncio.get_running_loop().time()
-        return Batch(items, polls, self.mint, self._rounds, self.now, watched=self.watches, patient=patient)
+        return Batch(
+            items,
+            polls,
+            self.mint,
+            self._rounds,
+            self.now,
+            watched=self.watches,
+            doubled=doubled,
+            patient=patient,
+        )
 
     def _to_learn(self, lanes: set[str]) -> set[str]:
         """Lanes seen for the first time; while there are other servers, also those not asked for lately."""

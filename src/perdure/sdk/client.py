@@ -35,7 +35,7 @@ from perdure.core.model import RetryPolicy
 from perdure.sdk.batch import Batcher
 from perdure.sdk.converter import to_payloads
 from perdure.sdk.handle import OUTAGE_SECONDS, AsyncJob
-from perdure.sdk.keys import mint_key, mint_keys
+from perdure.sdk.mint import mint_id, mint_ids
 from perdure.sdk.task import REGISTRY, Task
 
 COALESCED = 500
@@ -105,8 +105,8 @@ class AsyncClient:
         """
         new = _template(task, options)
         new.payload = to_payloads(payload, "payload")
-        new.minted = idempotency_key is None
-        new.idempotency_key = mint_key() if idempotency_key is None else idempotency_key
+        new.idempotency_key = idempotency_key
+        new.minted = mint_id() if idempotency_key is None else b""
         if self._coalesce:
             answer: asyncio.Future[Enqueued] = asyncio.get_running_loop().create_future()
             self._batcher.add((new, answer))
@@ -183,7 +183,7 @@ class AsyncClient:
         return AsyncJob(self, answer.task_id, answer.duplicate)
 
     async def _send(self, news: list[NewTask]) -> list[Enqueued]:
-        """One request, repeated over outages; every task has a key, so repeating it is safe."""
+        """One request, repeated over outages; every task has a key or an id of ours, so repeating it is safe."""
         body = Enqueue(news, self._identity)
         end = time.monotonic() + OUTAGE_SECONDS
         pause, longest = _RETRY_SECONDS
@@ -256,23 +256,22 @@ def _chunks(template: NewTask, payloads: Iterable[object]) -> Iterator[list[NewT
         payload = to_payloads(value, f"payloads[{index}]")
         size = _ITEM_BYTES + len(payload[0].data)
         if chunk and size > room:
-            yield _with_keys(chunk)
+            yield _with_ids(chunk)
             chunk, room = [], _REQUEST_BYTES
         new = copy(template)
         new.payload = payload
         chunk.append(new)
         room -= size
         if len(chunk) == COALESCED:
-            yield _with_keys(chunk)
+            yield _with_ids(chunk)
             chunk, room = [], _REQUEST_BYTES
     if chunk:
-        yield _with_keys(chunk)
+        yield _with_ids(chunk)
 
 
-def _with_keys(chunk: list[NewTask]) -> list[NewTask]:
-    for new, key in zip(chunk, mint_keys(len(chunk)), strict=True):
-        new.idempotency_key = key
-        new.minted = True
+def _with_ids(chunk: list[NewTask]) -> list[NewTask]:
+    for new, minted in zip(chunk, mint_ids(len(chunk)), strict=True):
+        new.minted = minted
     return chunk
 
 

@@ -34,6 +34,8 @@ class Task(Generic[P, R]):
         retry: RetryPolicy | None = None,
         timeouts: TimeoutOptions | None = None,
         priority: int = 3,
+        weight: int = 1,
+        process: bool = False,
     ) -> None:
         self.function = function
         self.name = name
@@ -41,6 +43,8 @@ class Task(Generic[P, R]):
         self.retry = retry
         self.timeouts = timeouts
         self.priority = priority
+        self.weight = weight
+        self.process = process
         self.is_async = inspect.iscoroutinefunction(function)
         self.__doc__ = function.__doc__
         self.__name__ = name
@@ -67,6 +71,8 @@ def task(
     heartbeat_timeout: Duration | None = None,
     lease: Duration | None = None,
     priority: int = 3,
+    weight: int = 1,
+    process: bool = False,
 ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 def task(
     function: Callable[..., Any] | None = None,
@@ -81,6 +87,8 @@ def task(
     heartbeat_timeout: Duration | None = None,
     lease: Duration | None = None,
     priority: int = 3,
+    weight: int = 1,
+    process: bool = False,
 ) -> Any:
     """Make a durable task of `def f(ctx, payload)` or `async def f(ctx, payload)`; bare or with options.
 
@@ -93,12 +101,18 @@ def task(
     heartbeat_timeout  longest silence of the worker while an attempt runs
     lease              life of the lease without heartbeats, 30 s by default: how soon a vanished worker is noticed
     priority           1 first to 5 last
+    weight             how many of a worker's slots a run takes; one that has fewer gives all it has
+    process            run in a child process of the worker: for plain functions that compute. It can be killed, so
+                       cancel and time-out end it whatever it does, and a crash ends only its own attempt. The function
+                       must be at the top level of a module
 
     Times are seconds or text such as "10m" or "1h30m". Raises InvalidArgument for a bad option, TypeError for a
     function that cannot be called as f(ctx, payload), and ValueError for a name that is taken.
     """
     if type(priority) is not int or not 1 <= priority <= MAX_PRIORITY:
         raise InvalidArgument(f"priority is {priority!r}", field="priority", limit=f"1 to {MAX_PRIORITY}")
+    if type(weight) is not int or weight < 1:
+        raise InvalidArgument(f"weight is {weight!r}", field="weight", limit="1 and more", kind="int")
     timeouts = TimeoutOptions(
         schedule_to_start=_duration(schedule_to_start, "schedule_to_start"),
         start_to_close=_duration(timeout, "timeout"),
@@ -110,9 +124,11 @@ def task(
 
     def decorate(function: Callable[P, R]) -> Task[P, R]:
         _check(function)
+        if process:
+            _check_loadable(function)
         known_as = name if name is not None else function.__name__
         limits = timeouts if timeouts != TimeoutOptions() else None
-        return _register(Task(function, known_as, queue, retry, limits, priority))
+        return _register(Task(function, known_as, queue, retry, limits, priority, weight, process))
 
     return decorate if function is None else decorate(function)
 
@@ -141,6 +157,14 @@ def _check(function: Callable[..., Any]) -> None:
         inspect.signature(function).bind(None, None)
     except TypeError as error:
         raise TypeError(f"{where} must take (ctx, payload): {error}") from None
+
+
+def _check_loadable(function: Callable[..., Any]) -> None:
+    where = f"task {getattr(function, '__name__', function)!r} at {place(function)}"
+    if inspect.iscoroutinefunction(function):
+        raise TypeError(f"{where} is async; process=True is for plain functions")
+    if "<locals>" in getattr(function, "__qualname__", ""):
+        raise TypeError(f"{where} is defined in a function; another process can only load it from the top of a module")
 
 
 def _duration(value: Duration | None, field: str) -> float | None:

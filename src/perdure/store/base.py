@@ -19,6 +19,7 @@ import msgspec
 
 from perdure.core.commands import Complete, Heartbeat
 from perdure.core.model import Attempt, Key, Pulse, Task, WorkerSession
+from perdure.store.census import LaneCount
 
 KeyName = tuple[str, str, str, str]
 """(namespace, app, kind, key)."""
@@ -30,6 +31,10 @@ class StoreFault(Exception):
 
 class DataFault(StoreFault):
     """The database refused a value (SQLSTATE classes 22 and 23): trying again changes nothing, but a part may pass."""
+
+
+class Doubled(DataFault):
+    """An id that a caller made is taken: the request was sent before."""
 
 
 class Refusal(StoreFault):
@@ -74,6 +79,15 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     queue: str | None = None
     type: str | None = None
     since: int | None = None  #: created_at at or after
+
+
+class ApiKey(msgspec.Struct, frozen=True):
+    """An API key as it is stored; `label` says whose it is."""
+
+    hash: bytes
+    namespace: str
+    label: str
+    created_at: int
 
 
 class Batch(Protocol):
@@ -161,7 +175,13 @@ class Batch(Protocol):
         ...
 
     async def insert(self, tasks: Sequence[Task]) -> None:
-        """New open tasks, whole; also such as were claimed in the same batch."""
+        """New open tasks, whole; also such as were claimed in the same batch. Raises Doubled when an open task has one
+        of their ids."""
+        ...
+
+    async def closed(self, task_ids: Sequence[bytes]) -> set[bytes]:
+        """Which of these ids, which callers made, closed tasks have. Asked behind `insert`: from there on nobody else
+        can make an open task of this id. Such ids are no evidence of whether the batch was committed."""
         ...
 
     async def record(self, attempts: Sequence[Attempt]) -> None:
@@ -254,6 +274,19 @@ class Store(Protocol):
         ...
 
     async def add_api_key(self, hash: bytes, namespace: str, label: str) -> None: ...
+
+    async def list_api_keys(self) -> list[ApiKey]:
+        """All of them, oldest first."""
+        ...
+
+    async def remove_api_key(self, hash: bytes) -> bool:
+        """False when there is none of this hash."""
+        ...
+
+    async def count_lanes(self, first: str, last: str, most: int) -> list[LaneCount]:
+        """What the lanes between two names hold, by name; see census.py. No count looks at more than `most` entries, so
+        this is cheap however much waits; a lane of nothing but tasks far in the future may be missing."""
+        ...
 
     async def changed(self) -> bool:
         """SQLite: whether another process committed since the last call. Elsewhere False: hints tell."""

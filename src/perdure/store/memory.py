@@ -26,11 +26,14 @@ from perdure.store.base import (
     CommitUnknown,
     DataFault,
     Demand,
+    Doubled,
     Filter,
     KeyName,
     StoreFault,
     Switch,
 )
+from perdure.store.census import LaneCount, count
+from perdure.store.memory_keys import MemoryKeys
 from perdure.store.memory_rows import Table, Transaction
 
 K = TypeVar("K")
@@ -73,17 +76,16 @@ class _Tables:
         self.pulse.rows[None] = Pulse(alive_at=0, hold_until=0)
 
 
-class MemoryStore:
+class MemoryStore(MemoryKeys):
     """See base.Store. `clock` gives microseconds since the epoch; `switch` is awaited wherever another task may run."""
 
     batches_in_flight = 2
     dead_entries = True
 
     def __init__(self, *, clock: Callable[[], int] | None = None, switch: Switch | None = None) -> None:
-        self._clock = clock or _wall_clock
+        super().__init__(clock or _wall_clock)
         self._switch = switch
         self._tables = _Tables()
-        self._api_keys: dict[bytes, str] = {}
         self._listeners: list[Callable[[bytes], None]] = []
 
     async def open(self) -> None:
@@ -156,11 +158,9 @@ class MemoryStore:
         await self.pause()
         return min((t.wake_at for t in self._tables.tasks.rows.values() if t.wake_at is not None), default=None)
 
-    async def api_keys(self) -> dict[bytes, str]:
-        return dict(self._api_keys)
-
-    async def add_api_key(self, hash: bytes, namespace: str, label: str) -> None:
-        self._api_keys[hash] = namespace
+    async def count_lanes(self, first: str, last: str, most: int) -> list[LaneCount]:
+        await self.pause()
+        return count(self._tables.tasks.rows.values(), first, last, most)
 
     async def changed(self) -> bool:
         return False
@@ -384,7 +384,14 @@ class MemoryBatch:
     async def insert(self, tasks: Sequence[Task]) -> None:
         await self._begin()
         for task in tasks:
-            await self._insert(self._tables.tasks, task.id, copy(task))
+            try:
+                await self._insert(self._tables.tasks, task.id, copy(task))
+            except DataFault as fault:
+                raise Doubled(str(fault)) from fault
+
+    async def closed(self, task_ids: Sequence[bytes]) -> set[bytes]:
+        await self._begin()
+        return {task_id for task_id in task_ids if self._closed(task_id) is not None}
 
     async def record(self, attempts: Sequence[Attempt]) -> None:
         await self._begin()

@@ -26,7 +26,8 @@ import asyncpg
 from perdure.core.errors import Conflict
 from perdure.core.model import Attempt, Task, WorkerSession
 from perdure.store import rows
-from perdure.store.base import CommitUnknown, Filter, StoreFault, Switch
+from perdure.store.base import ApiKey, CommitUnknown, Filter, StoreFault, Switch
+from perdure.store.census import MAX_LANES, LaneCount, census
 from perdure.store.postgres_batch import CommitLost, PostgresBatch
 from perdure.store.postgres_clock import Clock
 from perdure.store.postgres_session import (
@@ -171,6 +172,20 @@ class PostgresStore:
 
     async def add_api_key(self, hash: bytes, namespace: str, label: str) -> None:
         await self._short("add_api_key", hash, namespace, label)
+
+    async def list_api_keys(self) -> list[ApiKey]:
+        return [ApiKey(*row) for row in await self._short("list_api_keys")]
+
+    async def remove_api_key(self, hash: bytes) -> bool:
+        return bool(await self._short("remove_api_key", hash))
+
+    async def count_lanes(self, first: str, last: str, most: int) -> list[LaneCount]:
+        async with self._readers.one() as session:
+            lanes = [lane for (lane,) in await session.fetch("ready_lanes", first, last, MAX_LANES)]
+            ready = await session.fetch("ready_in_lane", lanes, most)
+            running = await session.fetch("leased_in_lanes", first, last, most)
+            later = await session.fetch("later_in_lanes", first, last, most)
+        return census(most, map(tuple, ready), map(tuple, running), map(tuple, later))
 
     # hints ---------------------------------------------------------------------------------------------------------
     async def changed(self) -> bool:

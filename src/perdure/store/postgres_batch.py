@@ -16,7 +16,7 @@ import asyncpg
 from perdure.core.commands import Complete, Heartbeat
 from perdure.core.model import Attempt, Key, Pulse, Task, WorkerSession
 from perdure.store import postgres_rows, rows
-from perdure.store.base import CommitUnknown, DataFault, Demand, KeyName, Place, StoreFault
+from perdure.store.base import CommitUnknown, DataFault, Demand, Doubled, KeyName, Place, StoreFault
 from perdure.store.postgres_clock import Clock
 from perdure.store.postgres_session import Backend, Session, refused
 
@@ -192,12 +192,19 @@ class PostgresBatch:
         self._inserted += [task.id for task in tasks]
         try:
             await self._session.copy("tasks", *postgres_rows.inserts(tasks))
-        except DataFault:
+        except DataFault as fault:
+            if getattr(fault.__cause__, "constraint_name", None) == "tasks_pkey":
+                raise Doubled(str(fault)) from fault.__cause__
             raise
         except StoreFault as fault:
             if self._single:
                 raise self._unless_refused(fault) from fault.__cause__
             raise
+
+    async def closed(self, task_ids: Sequence[bytes]) -> set[bytes]:
+        callers = set(task_ids)
+        self._inserted = [task_id for task_id in self._inserted if task_id not in callers]
+        return {row[0] for row in await self._fetch("closed", task_ids)}
 
     async def record(self, attempts: Sequence[Attempt]) -> None:
         if attempts:

@@ -26,7 +26,8 @@ from typing import Any
 from perdure.core.errors import Conflict
 from perdure.core.model import Attempt, Task, WorkerSession
 from perdure.store import rows
-from perdure.store.base import CommitUnknown, Filter, StoreFault, Switch
+from perdure.store.base import ApiKey, CommitUnknown, Filter, StoreFault, Switch
+from perdure.store.census import MAX_LANES, LaneCount, census
 from perdure.store.clock import Clock, SlewedClock
 from perdure.store.rows import Row
 from perdure.store.sqlite_batch import SqliteBatch, chunks
@@ -189,6 +190,23 @@ class SqliteStore:
         writer = self._mine(self._writer)
         async with self._turn, self._transaction(writer):
             writer.write(SQL["add_api_key"], (hash, namespace, label, self._clock()))
+
+    async def list_api_keys(self) -> list[ApiKey]:
+        return [ApiKey(*row) for row in await self._rows(SQL["list_api_keys"])]
+
+    async def remove_api_key(self, hash: bytes) -> bool:
+        writer = self._mine(self._writer)
+        async with self._turn, self._transaction(writer):
+            return writer.write(SQL["remove_api_key"], (hash,)) > 0
+
+    async def count_lanes(self, first: str, last: str, most: int) -> list[LaneCount]:
+        bounds = {"first": first, "last": last, "most": most}
+        lanes = await self._rows(SQL["ready_lanes"], bounds | {"most": MAX_LANES})
+        ready = [
+            (lane, *(await self._rows(SQL["ready_in_lane"], {"lane": lane, "most": most}))[0]) for (lane,) in lanes
+        ]
+        running = await self._rows(SQL["leased_in_lanes"], bounds)
+        return census(most, ready, running, await self._rows(SQL["later_in_lanes"], bounds))
 
     async def changed(self) -> bool:
         """False while a batch runs; the call after it tells."""

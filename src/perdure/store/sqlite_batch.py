@@ -12,7 +12,7 @@ from msgspec.structs import astuple
 from perdure.core.commands import Complete, Heartbeat
 from perdure.core.model import Attempt, Key, Pulse, Task, WorkerSession
 from perdure.store import rows, sqlite_rows
-from perdure.store.base import Demand, KeyName, StoreFault, Switch
+from perdure.store.base import DataFault, Demand, Doubled, KeyName, StoreFault, Switch
 from perdure.store.clock import Clock
 from perdure.store.rows import Row
 from perdure.store.sqlite_file import Connection
@@ -197,7 +197,15 @@ class SqliteBatch:
                 self._payloads += 1
         for sql, values, _count in writes(_INSERT_PAYLOADS, payloads):
             self._connection.write(sql, values)
-        await self._write_all(_insert.writes(tasks, numbers))
+        try:
+            await self._write_all(_insert.writes(tasks, numbers))
+        except DataFault as fault:
+            if "tasks.id" in str(fault):
+                raise Doubled(str(fault)) from fault
+            raise
+
+    async def closed(self, task_ids: Sequence[bytes]) -> set[bytes]:
+        return {row[0] for row in await self._rows_by_id(SQL["closed"], task_ids)}
 
     async def record(self, attempts: Sequence[Attempt]) -> None:
         await self._write_all(writes(SQL["record"], [astuple(attempt) for attempt in attempts]))

@@ -22,6 +22,10 @@ select locked.*, clock.now, clock.xid
 from (select count(*), now_us() as now, pg_current_xact_id()::text::bigint as xid from locked) as clock
 left join locked on true;
 
+-- name: closed
+-- Which of these ids closed tasks have.
+select id from closed_tasks where id = any($1::uuid[]);
+
 -- name: trace
 -- Tasks by id, open or closed, without payload, headers and result; one snapshot.
 select * from open_brief where id = any($1::uuid[])

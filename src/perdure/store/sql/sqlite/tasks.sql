@@ -12,6 +12,10 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
 from tasks
 where id in (values :rows(1));
 
+-- name: closed
+-- Which of these ids closed tasks have.
+select id from closed_tasks where id in (values :rows(1));
+
 -- name: trace
 -- Tasks by id, open or closed, without payload and result.
 with wanted (id) as (values :rows(1))

@@ -34,6 +34,9 @@ from perdure.core.errors import (
 from perdure.core.model import Failure, RetryPolicy
 from perdure.sdk.context import Context
 from perdure.sdk.handle import AsyncJob, Job
+from perdure.sdk.logs import TaskLogFilter
+from perdure.sdk.middleware import Middleware
+from perdure.sdk.plugin import DataConverter
 from perdure.sdk.task import Task, task
 
 __all__ = [
@@ -46,6 +49,9 @@ __all__ = [
     "Job",
     "Task",
     "Failure",
+    "DataConverter",
+    "Middleware",
+    "TaskLogFilter",
     # raised by handlers
     "RetryableError",
     "FatalError",

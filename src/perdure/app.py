@@ -18,26 +18,33 @@ import gc
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, Literal, Self, TypeVar, Unpack
 
 import uvloop
 
-from perdure.api.auth import hash_key, new_key
+from perdure.api import transaction
+from perdure.api.drafts import Draftsman
 from perdure.api.service import Caller
 from perdure.api.service import Service as ServerService
 from perdure.client.base import Service
 from perdure.client.embedded import EmbeddedService
 from perdure.client.http import HttpService
 from perdure.client.websocket import Hook
-from perdure.core.errors import InvalidArgument, Unavailable
-from perdure.core.messages import CancelReply, CloseSession, TaskPage, TaskView
-from perdure.engine.engine import Engine
+from perdure.core import limits
+from perdure.core.durations import Duration
+from perdure.core.ids import Mint
+from perdure.core.messages import CancelReply, CloseSession, NewTask, QueueView, TaskPage, TaskView, WorkerView
+from perdure.database import open_store, running_engine
 from perdure.sdk.client import AsyncClient, TaskFilter, TaskOptions
-from perdure.sdk.handle import Job
+from perdure.sdk.extensions import Extensions, checked, converters
+from perdure.sdk.handle import Job, Runner
 from perdure.sdk.task import Task
-from perdure.store.base import Store, StoreFault
+from perdure.sdk.transaction import Value
+from perdure.worker.execute import Environment
+from perdure.worker.output import keep_output
 from perdure.worker.process import Lifeline, on_stop_signals
 from perdure.worker.reload import on_change
 from perdure.worker.supervisor import Supervisor
@@ -45,51 +52,9 @@ from perdure.worker.worker import Worker, WorkerOptions
 
 T = TypeVar("T")
 
-_CLOSE_SECONDS = 5.0
-"""How long a store may take to let go of its connections."""
 GC_THRESHOLD = 50_000
 """Objects that a server or worker process makes before the garbage collector looks for cycles among them. Requests have
 none, and Python's own 700 make it look several times a batch."""
-
-
-def open_store(url: str) -> Store:
-    """The store that a URL names, not connected yet. Drivers are loaded only where they are used."""
-    scheme, _, rest = url.partition(":///")
-    if scheme == "sqlite" and rest:
-        from perdure.store.sqlite import SqliteStore
-
-        return SqliteStore(rest)
-    if url.startswith(("postgresql://", "postgres://")):
-        from perdure.store.postgres import PostgresStore
-
-        return PostgresStore(url)
-    raise InvalidArgument(
-        f"no store has the URL {url.partition('@')[2] or url!r}", field="url", limit="sqlite:///FILE, postgresql://..."
-    )
-
-
-@asynccontextmanager
-async def running_engine(url: str) -> AsyncIterator[Engine]:
-    """An engine over a store. A SQLite file is made and brought up to date; a PostgreSQL database needs `perdure
-    migrate`, because other servers may be using it."""
-    store = open_store(url)
-    try:
-        try:
-            if url.startswith("sqlite:"):
-                await store.migrate()
-            await store.open()
-        except StoreFault as fault:
-            raise Unavailable(f"the store cannot be opened: {fault}") from fault
-        engine = Engine(store)
-        await engine.start()
-        try:
-            yield engine
-        finally:
-            await engine.stop()
-    finally:
-        with contextlib.suppress(TimeoutError):  # a database that does not answer is left alone
-            async with asyncio.timeout(_CLOSE_SECONDS):
-                await store.close()
 
 
 @asynccontextmanager
@@ -124,49 +89,41 @@ def calm_garbage_collector() -> None:
     gc.set_threshold(GC_THRESHOLD)
 
 
-async def migrate(url: str) -> list[str]:
-    """Bring the schema of a store up to date; the names of the migrations that were applied."""
-    store = open_store(url)
-    try:
-        return await store.migrate()
-    finally:
-        await store.close()
-
-
-async def make_api_key(url: str, namespace: str, label: str) -> str:
-    """A new API key for a namespace. It is shown this once: only its hash is stored."""
-    key = new_key()
-    async with running_engine(url) as engine:
-        await engine.store.add_api_key(hash_key(key), namespace, label)
-    return key
-
-
-async def api_keys(url: str) -> dict[str, str]:
-    """The start of each key's hash, and the key's namespace."""
-    async with running_engine(url) as engine:
-        return {hash.hex()[:16]: namespace for hash, namespace in (await engine.store.api_keys()).items()}
-
-
 class AsyncPerdure(AsyncClient):
     """A client, and if the URL names a store a server in this process. It connects at the first call.
 
     Use one on one event loop, and close it: `async with AsyncPerdure(url) as app`. `namespace` separates tenants
     ("default" when None); where a server wants an `api_key`, the key decides it. `coalesce=False` sends each enqueue
-    by itself.
+    by itself. `extensions` (sdk/extensions.py) are what the application adds to its clients and workers.
     """
 
     def __init__(
-        self, url: str, *, namespace: str | None = None, api_key: str | None = None, coalesce: bool = True
+        self,
+        url: str,
+        *,
+        namespace: str | None = None,
+        api_key: str | None = None,
+        coalesce: bool = True,
+        **extensions: Unpack[Extensions],
     ) -> None:
-        super().__init__(coalesce=coalesce)
+        self.extensions = checked(extensions)
+        super().__init__(coalesce=coalesce, converters=converters(extensions))
         self.url = url
         self.remote = url.startswith(("http://", "https://"))
         self.namespace = namespace
         self.api_key = api_key
         self._opening = asyncio.Lock()
         self._open = AsyncExitStack()
+        self._instead: Service | None = None  #: of what the URL names, while redirected
         if not self.remote:
             open_store(url)  # a bad URL is an error here, not at the first call
+
+    @cached_property
+    def _draftsman(self) -> Draftsman:
+        return Draftsman(limits.name(self.namespace or "default", "namespace"), Mint())
+
+    def _arguments(self, new: NewTask) -> dict[str, Value]:
+        return transaction.arguments(self._draftsman, new)
 
     async def __aenter__(self) -> Self:
         return self
@@ -181,7 +138,19 @@ class AsyncPerdure(AsyncClient):
             await service.close()
         await self._open.aclose()
 
+    @contextmanager
+    def redirected(self, service: Service) -> Iterator[None]:
+        """Inside the context all calls go to `service`, which takes them from any event loop, and not to the URL; for
+        perdure.testing. Closing this object does not close `service`."""
+        before, self._instead = self._instead, service
+        try:
+            yield
+        finally:
+            self._instead = before
+
     async def service(self) -> Service:
+        if self._instead is not None:
+            return self._instead
         if self._service is None:
             async with self._opening:
                 self._service = self._service or await self._connect()
@@ -197,8 +166,20 @@ class AsyncPerdure(AsyncClient):
     async def worker(self, **options: Unpack[WorkerOptions]) -> AsyncIterator[Worker]:
         """A worker on this event loop; leaving the context drains it. Over the network it has connections of its
         own."""
-        if not self.remote:
-            async with Worker(await self.service(), **options) as worker:
+        async with self.environment() as environment, self._worker(environment, options) as worker:
+            yield worker
+
+    @asynccontextmanager
+    async def environment(self) -> AsyncIterator[Environment]:
+        """What all handlers of a worker share, from before the first until after the last one."""
+        lifespan = self.extensions.get("lifespan")
+        async with contextlib.nullcontext() if lifespan is None else lifespan(self) as state:
+            yield Environment(self.converter, tuple(self.extensions.get("middleware", ())), state)
+
+    @asynccontextmanager
+    async def _worker(self, environment: Environment, options: WorkerOptions) -> AsyncIterator[Worker]:
+        if not self.remote or self._instead is not None:
+            async with Worker(await self.service(), environment=environment, **options) as worker:
                 yield worker
             return
 
@@ -215,7 +196,7 @@ class AsyncPerdure(AsyncClient):
             )
 
         service = way("websocket", greet)
-        worker = Worker(service, heartbeat_service=way("http"), greeted=True, **options)
+        worker = Worker(service, heartbeat_service=way("http"), greeted=True, environment=environment, **options)
         try:
             async with worker:
                 yield worker
@@ -227,6 +208,8 @@ class AsyncPerdure(AsyncClient):
         lifeline = Lifeline.taken()
         if lifeline is not None:
             options["incarnation"] = lifeline.incarnation
+            options["lifeline"] = lifeline
+            keep_output()
         async with self.worker(**options) as worker:
             on_stop_signals(worker.drain)
             if lifeline is not None:
@@ -235,10 +218,16 @@ class AsyncPerdure(AsyncClient):
             await worker.draining()
 
     async def supervise(
-        self, command: Sequence[str], processes: int, hopeless: frozenset[int], files: Path | None = None
+        self,
+        command: Sequence[str],
+        processes: int,
+        hopeless: frozenset[int],
+        files: Path | None = None,
+        health: tuple[str, int] | None = None,
     ) -> int:
         """Keep worker processes running (each a `command` that calls `run_worker`) until a signal; the exit status.
-        With `files`, they are restarted when a Python file in that folder changes."""
+        With `files`, they are restarted when a Python file in that folder changes. `health` is host and port of an
+        endpoint that tells how they are (worker/health.py); Unavailable when it cannot be opened."""
 
         async def died(incarnation: int) -> None:
             await (await self.service()).close_session(CloseSession(incarnation, "died"))
@@ -247,10 +236,45 @@ class AsyncPerdure(AsyncClient):
         on_stop_signals(supervisor.stop, supervisor.kill)
         watcher = None if files is None else asyncio.create_task(on_change(files, supervisor.restart))
         try:
-            return await supervisor.run()
+            if health is None:
+                return await supervisor.run()
+            from perdure.worker.health import health_server  # others need no web framework
+
+            async with health_server(*health, supervisor.health):
+                return await supervisor.run()
         finally:
             if watcher is not None:
                 watcher.cancel()
+
+
+class _Working:
+    """A worker that one asyncio task enters and leaves, as what its lifespan holds may demand."""
+
+    def __init__(self, worker: AbstractAsyncContextManager[Worker]) -> None:
+        self._worker = worker
+        self._started = asyncio.Event()
+        self._leave = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Returns when it works; raises why it does not."""
+        self._task = asyncio.create_task(self._work())
+        started = asyncio.create_task(self._started.wait())
+        await asyncio.wait((self._task, started), return_when=asyncio.FIRST_COMPLETED)
+        started.cancel()
+        if self._task.done():
+            await self._task
+
+    async def stop(self) -> None:
+        """Returns when it has drained."""
+        assert self._task is not None
+        self._leave.set()
+        await self._task
+
+    async def _work(self) -> None:
+        async with self._worker:
+            self._started.set()
+            await self._leave.wait()
 
 
 class _Call(Generic[T]):
@@ -300,12 +324,20 @@ class Perdure:
     be made from any thread, but not from an async handler of its own worker. Not to be shared over a fork once used."""
 
     def __init__(
-        self, url: str, *, namespace: str | None = None, api_key: str | None = None, coalesce: bool = True
+        self,
+        url: str,
+        *,
+        namespace: str | None = None,
+        api_key: str | None = None,
+        coalesce: bool = True,
+        **extensions: Unpack[Extensions],
     ) -> None:
         self.url = url
         self.namespace = namespace
         self.api_key = api_key
-        self._app = AsyncPerdure(url, namespace=namespace, api_key=api_key, coalesce=coalesce)
+        self.extensions = extensions
+        self._app = AsyncPerdure(url, namespace=namespace, api_key=api_key, coalesce=coalesce, **extensions)
+        self._instead: Runner | None = None  #: of an event loop of its own, while redirected
         self._starting = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -316,6 +348,16 @@ class Perdure:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @contextmanager
+    def redirected(self, service: Service, run: Runner) -> Iterator[None]:
+        """See AsyncPerdure.redirected. `run` runs the calls meanwhile."""
+        before, self._instead = self._instead, run
+        try:
+            with self._app.redirected(service):
+                yield
+        finally:
+            self._instead = before
 
     def enqueue(
         self,
@@ -328,15 +370,40 @@ class Perdure:
         """See AsyncClient.enqueue."""
         return Job(self._run(self._app.enqueue(task, payload, idempotency_key=idempotency_key, **options)), self._run)
 
+    def enqueue_in(
+        self,
+        connection: object,
+        task: Task[..., Any] | str,
+        payload: object = None,
+        *,
+        idempotency_key: str | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> Job:
+        """AsyncClient.enqueue_in for a psycopg 3 connection, or a SQLAlchemy Connection or Session."""
+        return Job(self._app.enqueue_blocking_in(connection, task, payload, idempotency_key, options), self._run)
+
+    def execute(
+        self,
+        task: Task[..., Any] | str,
+        payload: object = None,
+        *,
+        timeout: Duration | None = None,
+        idempotency_key: str | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> Any:
+        """See AsyncClient.execute."""
+        work = self._app.execute(task, payload, timeout=timeout, idempotency_key=idempotency_key, **options)
+        return self._run(work)
+
     def enqueue_many(
         self, task: Task[..., Any] | str, payloads: Iterable[object], **options: Unpack[TaskOptions]
     ) -> list[Job]:
         """See AsyncClient.enqueue_many."""
         return [Job(job, self._run) for job in self._run(self._app.enqueue_many(task, payloads, **options))]
 
-    def job(self, id: str) -> Job:
-        """The handle of a task whose id is known; asks nobody."""
-        return Job(self._app.job(id), self._run)
+    def job(self, id: str, task: Task[..., Any] | None = None) -> Job:
+        """See AsyncClient.job."""
+        return Job(self._app.job(id, task), self._run)
 
     def get(self, id: str) -> TaskView:
         """A task as it is now. Raises NotFound."""
@@ -354,15 +421,23 @@ class Perdure:
         """See AsyncClient.retry."""
         return Job(self._run(self._app.retry(id)), self._run)
 
+    def queues(self) -> list[QueueView]:
+        """See AsyncClient.queues."""
+        return self._run(self._app.queues())
+
+    def workers(self) -> list[WorkerView]:
+        """See AsyncClient.workers."""
+        return self._run(self._app.workers())
+
     @contextmanager
     def worker(self, **options: Unpack[WorkerOptions]) -> Iterator[None]:
         """A worker in this process, on a thread of its own; leaving the context drains it."""
-        working = self._app.worker(**options)
-        self._run(working.__aenter__())
+        working = _Working(self._app.worker(**options))
+        self._run(working.start())
         try:
             yield
         finally:
-            self._run(working.__aexit__(None, None, None))
+            self._run(working.stop())
 
     def close(self) -> None:
         """See AsyncPerdure.close. Happens by itself when the process ends."""
@@ -376,6 +451,8 @@ class Perdure:
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         """The outcome of `work` on the event loop of this object."""
+        if self._instead is not None:
+            return self._instead(work)
         with self._starting:
             if self._loop is None:
                 self._start()

@@ -11,6 +11,7 @@ from perdure.client.base import Service
 from perdure.core import messages as m
 from perdure.core.errors import IllegalMove, InvalidArgument, NotFound
 from perdure.core.model import Failure, Progress, RetryPolicy
+from perdure.sdk.mint import mint_id
 from tests.api.calls import INCARNATION, enqueue, payload, poll, succeed, task
 
 FAILURE = Failure(message="no such file", type="FileNotFoundError")
@@ -181,6 +182,22 @@ async def test_get_waits_for_the_end(service: Service) -> None:
     waiting = asyncio.ensure_future(service.get(m.Get(task_id, wait=20)))
     await succeed(service, delivery)
     assert (await waiting).state == "SUCCEEDED"
+
+
+async def test_an_enqueue_waits_for_the_end(service: Service) -> None:
+    """JOB-14: one request from the task to its result; with a repeat of it under the same id (IDEM-05)."""
+    body = m.Enqueue([m.NewTask("t", payload(), minted=mint_id())], wait=20.0)
+    waiting = asyncio.create_task(service.enqueue(body))
+    [delivery] = await poll(service)
+    await succeed(service, delivery)
+    reply = await waiting
+    assert reply.closed is not None
+    assert (reply.closed.task_id, reply.closed.state) == (delivery.task_id, "SUCCEEDED")
+    assert (reply.closed.result, reply.closed.payload) == (payload(b"42"), None)
+    again = await service.enqueue(body)
+    assert (again.tasks, again.closed) == (reply.tasks, reply.closed)
+    open_ = await service.enqueue(m.Enqueue([m.NewTask("t", payload())], wait=0.001))
+    assert (open_.tasks[0].error, open_.closed) == (None, None)
 
 
 async def test_a_poll_is_answered_when_work_arrives_and_empty_when_none_does(service: Service) -> None:

@@ -34,7 +34,7 @@ async def test_work_is_accepted_with_a_place_to_look(rest: Rest) -> None:
     assert (made.body["state"], made.body["duplicate"], made.body["error"]) == ("QUEUED", False, None)
     for path in ("/jobs", "/v1/jobs"):
         job = await rest("GET", f"{path}/{made.body['id']}")
-        assert job.headers["retry-after"] == "5"
+        assert (job.status, job.headers["retry-after"]) == (202, "5")
         assert job.body == {
             "id": made.body["id"],
             "state": "QUEUED",
@@ -59,7 +59,11 @@ async def test_a_result_is_shown_as_json(rest: Rest, worker: HttpService) -> Non
     assert (task["state"], task["job_state"]) == ("SUCCEEDED", "SUCCEEDED")
     assert (task["payload"], task["result"]) == (TASK["payload"], {"ok": True})
     assert task["progress"] == {"done": 3.0, "total": 9.0, "message": "on it"}
-    assert (task["worker"], task["attempt"], task["attempts"]) == ("host:1", 1, [])
+    assert (task["worker"], task["attempt"], task["error"]) == ("host:1", 1, None)
+    assert [(a["attempt"], a["outcome"], a["worker"]) for a in task["attempts"]] == [(1, "succeeded", "host:1")]
+    path = f"/v1/tasks/{task_id}"
+    job = f"/v1/jobs/{task_id}"
+    assert task["links"] == {"self": path, "cancel": f"{path}/cancel", "retry": f"{path}/retry", "job": job}
 
 
 async def test_a_failed_job_says_why(rest: Rest, worker: HttpService) -> None:
@@ -72,9 +76,14 @@ async def test_a_failed_job_says_why(rest: Rest, worker: HttpService) -> None:
     assert job["state"] == "FAILED"
     assert job["error"] == {"code": "handler_error", "message": "no disk", "retryable": True}
     task = (await rest("GET", f"/v1/tasks/{task_id}")).body
+    assert task["error"] == job["error"]
+    assert [(a["attempt"], a["outcome"], a["failure"]["message"]) for a in task["attempts"]] == [
+        (1, "failed", "no disk")
+    ]
     assert task["failure"]["cause"]["details"] == {"encoding": "", "data": "AA=="}
     again = await rest("POST", f"/v1/tasks/{task_id}/retry")
     assert (again.status, again.body.get("state")) == (202, "ENQUEUED"), again
+    assert again.headers["location"] == f"/v1/tasks/{again.body['task_id']}"
     assert (await rest("GET", f"/v1/tasks/{again.body['task_id']}")).body["retry_of"] == task_id
 
 
@@ -110,6 +119,58 @@ async def test_fifty_posts_of_one_key_make_one_job(rest: Rest) -> None:
     assert both.status == 400
 
 
+async def test_a_key_is_the_same_in_header_and_field(rest: Rest) -> None:
+    """B150, B015: in any script; a header's bytes are UTF-8."""
+    for key in ("Ω_задача_任务", "🎉", "\u202eabc", "e\u0301"):
+        by_field = await rest("POST", "/v1/tasks", {**TASK, "idempotency_key": key})
+        by_header = await rest("POST", "/v1/tasks", TASK, headers={"Idempotency-Key": key})
+        if by_field.status == 400:
+            assert by_header.body["field"] == by_field.body["field"] == "idempotency_key"
+        else:
+            assert (by_header.body["id"], by_header.body["duplicate"]) == (by_field.body["id"], True)
+    assert (await rest("POST", "/v1/tasks", TASK, headers={"Idempotency-Key": ""})).status == 400
+
+
+async def test_batch_items_have_keys_of_their_own(rest: Rest) -> None:
+    """B150, IDEM-15, TASK-07: a batch that is sent again doubles nothing; another body is that item's conflict."""
+    items = [{**TASK, "payload": n, "idempotency_key": f"b{n}"} for n in range(3)]
+    first = (await rest("POST", "/v1/tasks:batch", {"tasks": items})).body["tasks"]
+    items[1] = {**items[1], "payload": "other"}
+    again = (await rest("POST", "/v1/tasks:batch", {"tasks": [*items, items[0]]})).body["tasks"]
+    assert [item.get("task_id") for item in again] == [
+        first[0]["task_id"],
+        None,
+        first[2]["task_id"],
+        first[0]["task_id"],
+    ]
+    assert [item.get("duplicate", False) for item in again] == [True, False, True, True]
+    assert again[1]["error"]["code"] == "idempotency_conflict"
+
+
+async def test_what_a_task_waits_for_is_said_in_words(rest: Rest, worker: HttpService) -> None:
+    """B157, B160: in detail and list, with the time of the next event."""
+    lonely = (await rest("POST", "/v1/tasks", {**TASK, "queue": "nobody"})).body["id"]
+    ready = (await rest("POST", "/v1/tasks", TASK)).body["id"]
+
+    async def waits(task_id: str) -> tuple[str, str, bool]:
+        task = (await rest("GET", f"/v1/tasks/{task_id}")).body
+        return task["state"], task["waiting_for"], task["next_event_at"] is not None
+
+    assert await waits(lonely) == ("ENQUEUED", "a worker: none is registered for queue 'nobody'", False)
+    assert await waits(ready) == ("ENQUEUED", "a free worker on queue 'default'", False)
+    [delivery] = await poll(worker)
+    assert await waits(ready) == ("LEASED", "worker host:1 to acknowledge receipt", True)
+    await worker.heartbeat(m.Heartbeat(INCARNATION, [m.Beat(delivery.lease)]))
+    assert await waits(ready) == ("LEASED", "worker host:1, which runs it", True)
+    running = (await rest("GET", f"/v1/tasks/{ready}")).body["attempts"]
+    assert [(a["attempt"], a["outcome"], a["finished_at"]) for a in running] == [(1, "running", None)]
+    failed = m.Completion(delivery.lease, "failed", failure=Failure(message="no"), retry_after=60.0)
+    await worker.complete(m.Complete([failed]))
+    assert await waits(ready) == ("RETRY_WAIT", "the back-off after attempt 1 of 5", True)
+    listed = (await rest("GET", "/v1/tasks?limit=1")).body["tasks"]
+    assert (listed[0]["waiting_for"], listed[0]["attempts"]) == ("the back-off after attempt 1 of 5", [])
+
+
 async def test_a_batch_is_answered_item_by_item(rest: Rest) -> None:
     """TASK-06, TASK-07."""
     tasks = [TASK, {"type": ""}, {}, {"type": "b", "delay": "1h30m"}, {"type": "c", "payload": "x" * 300_000}]
@@ -132,20 +193,24 @@ async def test_lists(rest: Rest) -> None:
     assert last["tasks"][0]["payload"] is None
 
 
-async def test_workers_are_listed(rest: Rest, worker: HttpService) -> None:
-    [shown] = (await rest("GET", "/v1/workers")).body
-    assert (shown["identity"], shown["queues"]) == ("host:1", ["default", "slow"])
-    assert (shown["slots"], shown["build"], shown["ending"]) == (4, "v7", False)
+async def test_pages_have_no_gaps_or_repeats(rest: Rest) -> None:
+    """B054: however many were made by one request."""
+    made = (await rest("POST", "/v1/tasks:batch", {"tasks": [TASK] * 1_000})).body["tasks"]
+    pages, cursor = [], ""
+    while cursor is not None:
+        page = (await rest("GET", f"/v1/tasks?limit=90{cursor and f'&cursor={cursor}'}")).body
+        pages += [task["task_id"] for task in page["tasks"]]
+        cursor = page["next"]
+    assert pages == [item["task_id"] for item in reversed(made)]
 
 
-async def test_openapi_describes_every_route(rest: Rest) -> None:
-    document = (await rest("GET", "/openapi.json")).body
-    assert {
-        "/v1/tasks", "/v1/tasks:batch", "/v1/tasks/{task_id}", "/v1/tasks/{task_id}/cancel",
-        "/v1/tasks/{task_id}/retry", "/v1/jobs/{job_id}", "/jobs/{job_id}", "/v1/jobs/{job_id}/cancel",
-        "/jobs/{job_id}/cancel", "/v1/workers", "/healthz",
-    } == set(document["paths"])  # fmt: skip
-    assert "TaskRequest" in str(document["paths"]["/v1/tasks"]["post"]["requestBody"])
+async def test_lists_take_both_spellings_of_canceled(rest: Rest) -> None:
+    """X-07."""
+    task_id = (await rest("POST", "/v1/tasks", TASK)).body["id"]
+    await rest("POST", f"/v1/tasks/{task_id}/cancel")
+    for state in ("CANCELED", "CANCELLED"):
+        listed = (await rest("GET", f"/v1/tasks?state={state}")).body["tasks"]
+        assert [task["task_id"] for task in listed] == [task_id]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ What a fenced block says after its language decides:
     ```sh                 runs in the page's shell, in which background processes go on to the end of the page
     ```console            the same for each line after a "$ "; the other lines are what it prints, where "..." stands
                           for anything
+    ```python from=PATH   only shown: a piece of that file of the repository, letter by letter
     ```LANGUAGE norun     only shown: what needs a clone, a registry or a server that the test does not have
 
 Every command must succeed. Port 7400, which the pages name or mean, may be in use: a page gets one of its own.
@@ -44,8 +45,13 @@ class Block:
         return next((word.removeprefix("file=") for word in self.words if word.startswith("file=")), None)
 
     @property
+    def source(self) -> str | None:
+        """The file, from the root of the repository, that it is a piece of."""
+        return next((word.removeprefix("from=") for word in self.words if word.startswith("from=")), None)
+
+    @property
     def runs(self) -> bool:
-        return self.language in ("python", "sh", "console") and "norun" not in self.words
+        return self.language in ("python", "sh", "console") and "norun" not in self.words and self.source is None
 
     def commands(self, folder: Path) -> str:
         """The block as lines of a shell script."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -10,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from perdure.cli import exits
-from tests.docs.pages import blocks, run
+from tests.docs.pages import Block, blocks, run
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 _LINK = re.compile(r"\]\((?!https?:)([^)#\s]+)(#[^)]*)?\)")
 
 
@@ -38,6 +39,23 @@ def test_blocks_name_their_language(page: Path) -> None:
     known = {"python", "sh", "console", "sql", "json", "ini", "mermaid", "text"}
     unknown = {block.language for block in blocks(page)} - known
     assert not unknown, unknown
+
+
+QUOTES = [(page, block) for page in PAGES for block in blocks(page) if block.source is not None]
+
+
+@pytest.mark.parametrize(
+    ("page", "block"), QUOTES, ids=lambda one: title(one) if isinstance(one, Path) else str(one.line)
+)
+def test_pieces_of_files_are_what_the_files_say(page: Path, block: Block) -> None:
+    assert block.text in (ROOT / str(block.source)).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=title)
+def test_python_that_is_only_shown_compiles(page: Path) -> None:
+    for block in blocks(page):
+        if block.language == "python" and block.source is None:
+            compile(block.text, f"{title(page)}:{block.line}", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
 def test_states_page_is_what_the_table_of_moves_says() -> None:

@@ -107,3 +107,34 @@ def test_what_progress_says_can_be_stored() -> None:
     assert checked(ctx.pending_progress).message.startswith("a\N{REPLACEMENT CHARACTER}\\ud800")
     with pytest.raises(InvalidArgument, match="message"):
         ctx.progress(1, 2, 3)  # type: ignore[arg-type]
+
+
+def test_idem_09_a_key_differs_by_task_and_step_and_not_by_attempt() -> None:
+    first, _ = context()
+    later = Context(Delivery(task_id="id", lease=b"2", type="t", queue="q", attempt=3, max_attempts=5), lambda: None)
+    other = Context(Delivery(task_id="di", lease=b"3", type="t", queue="q", attempt=2, max_attempts=5), lambda: None)
+    assert first.idempotency_key("charge") == later.idempotency_key("charge")
+    keys = {ctx.idempotency_key(step) for ctx in (first, other) for step in ("charge", "mail", "charge/mail")}
+    assert len(keys) == 6
+
+
+@pytest.mark.parametrize("step", ["", None, 1, "a\x00", "x" * 256], ids=repr)
+def test_a_step_without_a_name_has_no_key(step: Any) -> None:
+    ctx, _ = context()
+    with pytest.raises(InvalidArgument) as caught:
+        ctx.idempotency_key(step)
+    assert caught.value.field == "step"
+
+
+@pytest.mark.parametrize(("reason", "over"), [("cancel", False), ("drain", False), ("timeout", True), ("lost", True)])
+def test_what_counts_for_nothing_is_not_begun(reason: str, over: bool) -> None:
+    """TASK-24, B023: once an attempt is over; one that winds up may still say how far it is."""
+    ctx, _ = context()
+    ctx.stop = reason
+    for call in (lambda: ctx.progress(1), lambda: ctx.idempotency_key("charge")):
+        if over:
+            with pytest.raises(Cancelled, match=reason):
+                call()
+        else:
+            call()
+    assert ctx.cancelled()

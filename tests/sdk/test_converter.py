@@ -8,9 +8,11 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import sys
 import uuid
 from typing import Any
 
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,6 +26,10 @@ Pair = collections.namedtuple("Pair", "a b")
 
 @dataclasses.dataclass
 class Point:
+    x: int
+
+
+class Model(pydantic.BaseModel):
     x: int
 
 
@@ -82,8 +88,12 @@ def test_encodings(value: Any, encoding: str) -> None:
         (uuid.UUID(int=1), "payload"),
         (decimal.Decimal("1.1"), "payload"),
         (object(), "payload"),
+        ({"f": lambda: 1}, "payload.f"),
+        ([sys.stdout], "payload[0]"),
+        (Model(x=1), "payload"),
+        ({"day": datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)}, "payload.day"),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_what_json_would_change_is_refused_by_path(value: Any, path: str) -> None:
     """B128, B130, B135."""

@@ -87,3 +87,14 @@ def test_cycle_of_causes_ends() -> None:
     assert failure.cause is not None
     assert failure.cause.message == "two"
     assert failure.cause.cause is None
+
+
+def test_a_group_shows_what_went_wrong_in_it() -> None:
+    group = ExceptionGroup("tasks", [ValueError("first"), KeyError("second")])
+    failure = to_failure(raised(group))
+    assert failure.cause is not None
+    assert (failure.type, failure.cause.type, failure.cause.message) == ("ExceptionGroup", "ValueError", "first")
+    assert to_failure(raised(ExceptionGroup("tasks", [ValueError(), FatalError("enough")]))).retryable is False
+    caused = to_failure(raised(group, OSError("why"))).cause
+    assert caused is not None
+    assert caused.type == "OSError"

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
+import subprocess
+import sys
+import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +65,94 @@ async def job_until(ctx: Context, payload: dict[str, Any]) -> int:
     while not await asyncio.to_thread(go.exists):
         await asyncio.sleep(0.01)
     return ctx.attempt
+
+
+@task
+async def job_pid(ctx: Context, payload: Any) -> int:
+    return os.getpid()
+
+
+@task
+def job_forks_plain(ctx: Context, path: str) -> str:
+    """The copy returns too."""
+    if os.fork() == 0:
+        write(path, os.getpid())
+        return "copy"
+    os.wait()
+    return "original"
+
+
+@task
+async def job_forks(ctx: Context, path: str) -> str:
+    """The copy gives control to the event loop, which it shares with nobody but whose connections it shares."""
+    if os.fork() == 0:
+        write(path, os.getpid())
+        await asyncio.sleep(0)
+        return "copy"
+    await asyncio.to_thread(os.wait)
+    return "original"
+
+
+@task
+async def job_uses_processes(ctx: Context, numbers: list[int]) -> list[int]:
+    """By forks, which is the default on Linux before Python 3.14."""
+    with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
+        loop = asyncio.get_running_loop()
+        return await asyncio.gather(*(loop.run_in_executor(pool, abs, number) for number in numbers))
+
+
+@task
+def job_closes_output(ctx: Context, payload: Any) -> str:
+    sys.stdout.close()
+    sys.stderr.close()
+    os.close(1)
+    os.close(2)
+    return "done"
+
+
+@task
+def job_prints(ctx: Context, payload: Any) -> str:
+    with open(os.devnull) as _, open(os.devnull) as _, open(os.devnull) as _:
+        print("to standard output")
+        print("to standard error", file=sys.stderr, flush=True)
+    return "printed"
+
+
+@task
+def job_exits(ctx: Context, payload: dict[str, Any]) -> str:
+    """Ends its process in the first attempt, and leaves another one behind."""
+    if ctx.attempt == 1:
+        beside = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        write(payload["path"], beside.pid)
+        os._exit(payload["status"])
+    return "survived"
+
+
+@task
+async def job_leaves_a_thread(ctx: Context, path: str) -> None:
+    """Its thread is none of the worker's, and never ends."""
+    write(path, "started")
+    await asyncio.to_thread(threading.Event().wait)
+
+
+@task
+async def job_blocks_the_loop(ctx: Context, path: str) -> None:
+    write(path, "started")
+    while not os.path.exists(path + ".go"):
+        time.sleep(0.01)
+
+
+@task(process=True)
+def job_append_in_process(ctx: Context, payload: dict[str, Any]) -> str:
+    write(payload["path"], payload["line"])
+    return ctx.task_id
+
+
+@task(weight=3)
+def job_append_heavy(ctx: Context, payload: dict[str, Any]) -> str:
+    time.sleep(payload.get("seconds", 0))
+    write(payload["path"], payload["line"])
+    return ctx.task_id
 
 
 @task

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from perdure.core.errors import Unavailable
@@ -153,6 +154,55 @@ async def test_a_report_that_nobody_hears_does_not_stop_the_supervisor(
 
     assert await Supervisor(children.command, 1, died, frozenset({2})).run() == 2
     assert "did not hear of the death" in caplog.text
+
+
+LEAVING = """
+import json, os, signal, sys, time
+with open(sys.argv[1], "a") as out:
+    out.write(os.environ["PERDURE_SUPERVISED"].split(":")[0] + " " + str(os.getpid()) + "\\n")
+tie = int(os.environ["PERDURE_SUPERVISED"].split(":")[1])
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+os.write(tie, b'{"lea')
+os.write(tie, b'ving": true}\\n')
+print("ready", file=open(sys.argv[1], "a"), flush=True)
+while not os.path.exists(sys.argv[1] + ".go"):
+    time.sleep(0.01)
+"""
+
+
+async def test_one_that_leaves_is_replaced_before_it_is_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """And of those that were replaced no more linger than there are others."""
+    children = Children(tmp_path, "stay")
+    children.command[2] = LEAVING
+    supervisor = Supervisor(children.command, 1, children.died)
+    running = asyncio.create_task(supervisor.run())
+    await children.ready(2)
+    await asyncio.sleep(0.2)
+    assert len(children.born()) == 2
+    assert len(supervisor.health().processes) == 2
+    Path(f"{children.file}.go").touch()
+    while len(children.born()) < 4:
+        await asyncio.sleep(0.01)
+    supervisor.stop()
+    assert await running == 0
+    assert children.dead == []
+    assert "died" not in caplog.text
+
+
+async def test_what_a_dead_process_has_started_ends_with_it(tmp_path: Path) -> None:
+    children = Children(tmp_path, "stay")
+    beside = "import subprocess, sys; beside = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=-1)\n"
+    say = "print(beside.pid, file=open(sys.argv[1] + '.beside', 'a'), flush=True)\n"
+    children.command[2] = beside + say + CHILD
+    supervisor = Supervisor(children.command, 1, children.died)
+    running = asyncio.create_task(supervisor.run())
+    await children.ready(1)
+    os.kill(children.born()[0][1], signal.SIGKILL)
+    pid = int(Path(f"{children.file}.beside").read_text().split()[0])
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        await asyncio.sleep(0.01)
+    supervisor.stop()
+    assert await running == 0
 
 
 async def test_a_lifeline_ends_with_its_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:

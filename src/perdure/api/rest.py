@@ -1,7 +1,8 @@
 """The REST interface: tasks, and the same rows as jobs. One service below both; OpenAPI is at /openapi.json.
 
 Every error is a problem document with a stable code (RFC 9457), also for unknown routes and malformed JSON. What was
-accepted answers 202 with Location and Retry-After, which sets the pace of those who poll (JOB-06).
+accepted answers 202 with Location and Retry-After, which sets the pace of those who poll (JOB-06); so does a job that
+is still open, while one that has closed answers 200.
 """
 
 from __future__ import annotations
@@ -18,15 +19,27 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.params import FromPath, FromQuery, HeaderParameter, JSONBody, QueryParameter
 
-from perdure.api import schema, views
+from perdure.api import links, openapi, schema
 from perdure.api.auth import Gate
 from perdure.api.codec import MethodNotAllowed, invalid, problem_headers
 from perdure.api.parking import Parking
-from perdure.api.service import QUEUES_SEPARATOR, Service
+from perdure.api.service import Caller, Service
 from perdure.core import limits
 from perdure.core import messages as m
 from perdure.core.durations import seconds
-from perdure.core.errors import Internal, InvalidArgument, NotFound, PayloadTooLarge, PerdureError, Problem, Unavailable
+from perdure.core.errors import (
+    Internal,
+    InvalidArgument,
+    NotFound,
+    PayloadTooLarge,
+    PerdureError,
+    Problem,
+    TaskCanceled,
+    TaskExpired,
+    TaskFailed,
+    Unavailable,
+)
+from perdure.core.model import Failure
 from perdure.engine.engine import Engine
 from perdure.engine.outage import Outage
 
@@ -40,27 +53,36 @@ PROBLEM = "application/problem+json"
 
 AnyRequest = Request[Any, Any, Any]
 Serving = NamedDependency[Service]
-Key = Annotated[str | None, HeaderParameter(name="Idempotency-Key")]
+Calling = NamedDependency[Caller]
+Serves = NamedDependency[Engine]
+Key = Annotated[
+    str | None,
+    HeaderParameter(name="Idempotency-Key", description="A repeat with this key within 24 hours makes no second task."),
+]
+Wait = Annotated[
+    str, QueryParameter(name="wait", description="Hold the answer back until it has closed: at most 25 seconds, 25s.")
+]
 
 
 # ---------------------------------------------------------------------------------------------------------- tasks
-@post("/v1/tasks", status_code=202)
+@post("/v1/tasks", status_code=202, operation_id="enqueueTask")
 async def enqueue(
     data: JSONBody[schema.TaskRequest], request: AnyRequest, service: Serving, idempotency_key: Key = None
 ) -> Response[schema.AcceptedTask]:
-    """Enqueue a task. With a key, a repeat within 24 hours answers the task that the first request made."""
+    """Enqueue a task. With a key, a repeat within 24 hours answers the task that the first request made; another body
+    under the same key is a conflict. Without one, a request that is repeated may make a second task."""
     written = msgspec.json.decode(await request.body(), type=schema.PayloadOnly)
-    item = schema.new_task(data, written, idempotency_key)
+    item = schema.new_task(data, written, _utf8(idempotency_key))
     view, duplicate = await service.accept(item)
-    headers = {**PACE, "Location": f"/v1/tasks/{view.task_id}"}
-    return Response(schema.accepted(view, duplicate), status_code=202, headers=headers)
+    return Response(schema.accepted(view, duplicate), status_code=202, headers=_at(view.task_id))
 
 
-@post("/v1/tasks:batch", status_code=200)
+@post("/v1/tasks:batch", status_code=200, operation_id="enqueueTasks")
 async def enqueue_batch(
     data: JSONBody[schema.BatchRequest], request: AnyRequest, service: Serving
 ) -> schema.BatchReply:
-    """Enqueue 1 to 1,000 tasks; the answer has one outcome, a task id or an error, for each."""
+    """Enqueue 1 to 1,000 tasks; the answer has one outcome, a task id or an error, for each, in order. Each may have a
+    key of its own, so a batch that is sent again doubles nothing."""
     outcomes: list[schema.BatchOutcome | None] = []
     items: list[m.NewTask] = []
     limits.integer(len(data.tasks), "tasks", 1, limits.MAX_BATCH)
@@ -79,16 +101,14 @@ def _batch_outcome(item: m.Enqueued) -> schema.BatchOutcome:
     return schema.BatchOutcome(item.task_id or None, item.duplicate, item.error)
 
 
-@get("/v1/tasks/{task_id:str}")
-async def get_task(
-    task_id: FromPath[str], service: Serving, wait: FromQuery[str] = "0"
-) -> Response[schema.TaskDocument]:
-    """A task. `wait` (at most 25 seconds, "25s") holds the answer back until the task has closed."""
-    view = await service.get(m.Get(task_id, wait=seconds(wait, "wait", most=limits.MAX_WAIT_SECONDS)))
+@get("/v1/tasks/{task_id:str}", operation_id="getTask")
+async def get_task(task_id: FromPath[str], service: Serving, wait: Wait = "0") -> Response[schema.TaskDocument]:
+    """A task with its attempts, its result or why it failed, and what it waits for."""
+    view = await service.get(m.Get(task_id, wait=_wait(wait)))
     return Response(schema.document(view), headers=PACE)
 
 
-@get("/v1/tasks")
+@get("/v1/tasks", operation_id="listTasks")
 async def find_tasks(
     service: Serving,
     state_: Annotated[str | None, QueryParameter(name="state")] = None,
@@ -98,37 +118,88 @@ async def find_tasks(
     limit: FromQuery[int] = 50,
     cursor: FromQuery[str | None] = None,
 ) -> schema.TaskList:
-    """Tasks, newest first, without payload and result. `next` is the `cursor` of the next page."""
+    """Tasks, newest first, without payload and result. Filters are conjunctive; `limit` is the size of a page, at most
+    1,000, and `next` of a page the `cursor` of the following one."""
     body = m.Find(state=state_, queue=queue, type=type_, since=since, limit=limit, cursor=cursor)
     page = await service.find(body)
     return schema.TaskList([schema.document(view) for view in page.tasks], page.next)
 
 
-@post("/v1/tasks/{task_id:str}/cancel", status_code=202)
-async def cancel_task(task_id: FromPath[str], service: Serving, request: AnyRequest) -> m.CancelReply:
-    """Cancel a task: at once if nobody runs it, else its worker is told. The body {"reason"} may be left out."""
-    return await service.cancel(m.Cancel(task_id, reason=await _reason(request)))
+@post("/v1/tasks/{task_id:str}/cancel", status_code=202, operation_id="cancelTask")
+async def cancel_task(task_id: FromPath[str], service: Serving, request: AnyRequest) -> Response[m.CancelReply]:
+    """Cancel a task: at once if nobody runs it, else its worker is told and has 30 seconds to end it. The body
+    {"reason"} may be left out. Harmless when repeated or too late: the answer tells the state."""
+    reply = await service.cancel(m.Cancel(task_id, reason=await _reason(request)))
+    return Response(reply, status_code=202, headers=_at(reply.task_id))
 
 
-@post("/v1/tasks/{task_id:str}/retry", status_code=202)
-async def retry_task(task_id: FromPath[str], service: Serving) -> m.RetryReply:
-    """Run a task again: one that waits for its next attempt now, a closed one as a new task."""
-    return await service.retry(m.Retry(task_id))
+@post("/v1/tasks/{task_id:str}/retry", status_code=202, operation_id="retryTask")
+async def retry_task(task_id: FromPath[str], service: Serving) -> Response[m.RetryReply]:
+    """Run a task again: one that waits for its next attempt now, a closed one as a new task with fresh attempts. A task
+    that is queued, runs or SUCCEEDED is a conflict."""
+    reply = await service.retry(m.Retry(task_id))
+    return Response(reply, status_code=202, headers=_at(reply.task_id))
+
+
+def _at(task_id: str) -> dict[str, str]:
+    """The headers of an answer that says where to look for what it began."""
+    return {**PACE, "Location": f"/v1/tasks/{task_id}"}
 
 
 # ----------------------------------------------------------------------------------------------------------- jobs
-@get(["/v1/jobs/{job_id:str}", "/jobs/{job_id:str}"])
-async def get_job(job_id: FromPath[str], service: Serving) -> Response[schema.Job]:
-    """The job resource of a task."""
-    return Response(schema.job(await service.get(m.Get(job_id, payload=False))), headers=PACE)
+@get(["/v1/jobs/{job_id:str}", "/jobs/{job_id:str}"], operation_id=openapi.by_path("getJob"))
+async def get_job(
+    job_id: FromPath[str], service: Serving, caller: Calling, engine: Serves, wait: Wait = "0"
+) -> Response[schema.Job]:
+    """The job resource of a task: 202 while it is open, 200 once it has closed. `result_url` of one that SUCCEEDED is
+    good for 15 minutes without an API key."""
+    view = await service.get(m.Get(job_id, wait=_wait(wait), payload=False))
+    found = schema.job(view, links.result_url(caller, view.task_id, engine.now()))
+    return Response(found, status_code=202 if view.closed_at is None else 200, headers=PACE)
 
 
-@post(["/v1/jobs/{job_id:str}/cancel", "/jobs/{job_id:str}/cancel"], status_code=202)
+@get(["/v1/jobs/{job_id:str}/result", "/jobs/{job_id:str}/result"], operation_id=openapi.by_path("getJobResult"))
+async def get_job_result(job_id: FromPath[str], reader: NamedDependency[Service], wait: Wait = "0") -> Response[Any]:
+    """What a job returned, alone, once it SUCCEEDED; 202 and the job while it is open; 409 if it failed or was
+    canceled. Takes an API key, or the signature of a `result_url`."""
+    view = await reader.get(m.Get(job_id, wait=_wait(wait), payload=False))
+    if view.closed_at is None:
+        headers = {**PACE, "Location": f"/v1/jobs/{view.task_id}"}
+        return Response(schema.job(view), status_code=202, headers=headers)
+    return Response(_result(view), headers={"Cache-Control": "private", "X-Content-Type-Options": "nosniff"})
+
+
+def _result(view: m.TaskView) -> Any:
+    match view.job_state:
+        case "SUCCEEDED":
+            return schema.value(view.result or ())
+        case "CANCELLED":
+            raise TaskCanceled(view.cancel_reason or "")
+        case _ if view.state == "EXPIRED":
+            raise TaskExpired()
+        case _:
+            raise TaskFailed(view.failure or Failure(message=f"the task is {view.state}"))
+
+
+@post(
+    ["/v1/jobs/{job_id:str}/cancel", "/jobs/{job_id:str}/cancel"],
+    status_code=202,
+    operation_id=openapi.by_path("cancelJob"),
+)
 async def cancel_job(job_id: FromPath[str], service: Serving, request: AnyRequest) -> Response[schema.Job]:
     """Cancel a job; the answer is the job as it is then."""
     await service.cancel(m.Cancel(job_id, reason=await _reason(request)))
     view = await service.get(m.Get(job_id, payload=False))
-    return Response(schema.job(view), status_code=202, headers={**PACE, "Location": f"/v1/jobs/{job_id}"})
+    return Response(schema.job(view), status_code=202, headers={**PACE, "Location": f"/v1/jobs/{view.task_id}"})
+
+
+def _wait(given: str) -> float:
+    return seconds(given, "wait", most=limits.MAX_WAIT_SECONDS)
+
+
+def _utf8(header: str | None) -> str | None:
+    """A header's text: its bytes are UTF-8, as those of a body are, although HTTP reads them as Latin-1."""
+    return None if header is None else header.encode("latin-1").decode("utf-8", "surrogateescape")
 
 
 async def _reason(request: AnyRequest) -> str:
@@ -140,24 +211,19 @@ async def _reason(request: AnyRequest) -> str:
 
 
 # -------------------------------------------------------------------------------------------------------- servers
-@get("/v1/workers")
-async def workers(service: Serving) -> list[schema.WorkerDocument]:
+@get("/v1/queues", operation_id="listQueues")
+async def list_queues(service: Serving) -> schema.QueueList:
+    """The queues that hold open tasks or are polled, and about how much. Counts stop at 10,000."""
+    return schema.queues(await service.queues(m.ListQueues()))
+
+
+@get("/v1/workers", operation_id="listWorkers")
+async def list_workers(service: Serving) -> schema.WorkerList:
     """The registered worker processes."""
-    return [
-        schema.WorkerDocument(
-            identity=session.identity,
-            queues=session.queues.split(QUEUES_SEPARATOR),
-            slots=session.slots,
-            build=session.build,
-            started_at=views.moment(session.started_at),
-            seen_at=views.moment(session.seen_at),
-            ending=session.ends_at is not None,
-        )
-        for session in await service.workers()
-    ]
+    return schema.workers(await service.workers(m.ListWorkers()))
 
 
-@get("/healthz")
+@get("/healthz", operation_id="getHealth")
 async def healthz(outage: NamedDependency[Outage]) -> schema.Health:
     """200 while this server reaches its database; 503 once that has been away for more than ten seconds, with how
     long."""
@@ -167,8 +233,8 @@ async def healthz(outage: NamedDependency[Outage]) -> schema.Health:
 
 
 @get("/openapi.json", include_in_schema=False)
-async def openapi(request: AnyRequest) -> dict[str, Any]:
-    return request.app.openapi_schema.to_schema()
+async def openapi_document(request: AnyRequest) -> dict[str, Any]:
+    return openapi.complete(request.app.openapi_schema.to_schema())
 
 
 # --------------------------------------------------------------------------------------------------------- errors
@@ -225,16 +291,33 @@ def _problem(problem: Problem, headers: list[tuple[bytes, bytes]]) -> Response[P
 def build(engine: Engine, gate: Gate, parking: Parking) -> Litestar:
     """The Litestar app; server.py puts the wire protocol beside it."""
 
-    def service(request: AnyRequest) -> Service:
-        return Service(engine, gate.admit(request.scope["headers"]), parking=parking)
+    def caller(request: AnyRequest) -> Caller:
+        return gate.admit(request.scope["headers"])
+
+    def service(caller: Calling) -> Service:
+        return Service(engine, caller, parking=parking)
+
+    def reader(request: AnyRequest) -> Service:
+        """For whoever has a key, or a URL that somebody with a key was given."""
+        query = request.query_params
+        if "signature" in query:
+            given = links.Signature(*(query.get(name, "") for name in links.Signature._fields))
+            return service(links.admit(gate, request.path_params["job_id"], given, engine.now()))
+        found = gate.admit(request.scope["headers"])
+        if not gate.locked and "namespace" in query:
+            found = msgspec.structs.replace(found, namespace=query["namespace"])
+        return service(found)
 
     return Litestar(
         [
-            enqueue, enqueue_batch, get_task, find_tasks, cancel_task, retry_task, get_job, cancel_job, workers,
-            healthz, openapi,
+            enqueue, enqueue_batch, get_task, find_tasks, cancel_task, retry_task, get_job, get_job_result, cancel_job,
+            list_queues, list_workers, healthz, openapi_document,
         ],
         dependencies={
+            "caller": Provide(caller, sync_to_thread=False),
             "service": Provide(service, sync_to_thread=False),
+            "reader": Provide(reader, sync_to_thread=False),
+            "engine": Provide(lambda: engine, sync_to_thread=False),
             "outage": Provide(lambda: engine.outage, sync_to_thread=False),
         },
         before_request=_check_body,

@@ -22,7 +22,10 @@ class RetryRequest(RetryPolicy, forbid_unknown_fields=True, frozen=True):
 
 
 class TaskRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """A task to enqueue. `task_type` and `type` are the same field; so are `idempotency_key` and the header."""
+    """A task to enqueue. `task_type` and `type` are the same field; so are `idempotency_key` and the header
+    Idempotency-Key. Durations (`delay`, `timeouts`) are seconds or text such as "90s", "1h30m", "PT5M"; `delay` and
+    `run_at` (with its offset) exclude each other. Names have 1 to 255 bytes of printable text; `payload` has 256 KiB of
+    JSON at most, `headers` 16 KiB; `priority` goes from 1, first, to 5."""
 
     task_type: str | None = None
     type: str | None = None
@@ -74,7 +77,17 @@ class JobProgress(msgspec.Struct):
 
 
 class JobLinks(msgspec.Struct):
+    """Paths on this server. Cancel by a POST."""
+
     cancel: str
+
+
+class TaskLinks(JobLinks):
+    """Paths on this server. Cancel and retry by a POST."""
+
+    retry: str
+    job: str
+    itself: str = msgspec.field(name="self")
 
 
 class Job(msgspec.Struct, kw_only=True):
@@ -91,7 +104,8 @@ class Job(msgspec.Struct, kw_only=True):
 
 
 class AcceptedTask(Job, kw_only=True):
-    """The answer to an enqueue: the job, and its id by the name that tasks use."""
+    """The answer to an enqueue: the job, and its id by the name that tasks use. `duplicate`: an earlier request with
+    the same key had made it, and this is that one as it is now."""
 
     task_id: str
     duplicate: bool = False
@@ -108,8 +122,10 @@ class BatchReply(msgspec.Struct):
 
 
 class TaskDocument(msgspec.Struct, kw_only=True):
-    """A task with all that its owner may know; see core/messages.py for the fields. `payload` and `result` are JSON
-    values, or {"encoding", "data" (base64)} where the stored encoding is not JSON."""
+    """A task with all that its owner may know. `state` and `job_state` are two views of one state; `attempts` has the
+    running one and the one that ended the task too; `waiting_for` says in words why an open task does not run, and
+    `next_event_at` when something happens to it by itself. `payload` and `result` are JSON values, or {"encoding",
+    "data" (base64)} where the stored encoding is not JSON; lists leave both, and the attempts, out."""
 
     task_id: str
     namespace: str
@@ -135,23 +151,47 @@ class TaskDocument(msgspec.Struct, kw_only=True):
     identity: str
     retry_of: str | None
     progress: JobProgress | None
-    failure: dict[str, Any] | None
+    error: JobError | None  #: why it failed, in short
+    failure: dict[str, Any] | None  #: the same with type, stack and causes; of an open task the last attempt's
     attempts: list[dict[str, Any]]
     waiting_for: str
     next_event_at: datetime | None
     cancel_requested_at: datetime | None
     cancel_reason: str | None
+    links: TaskLinks
     payload: Any = None
     result: Any = None
 
 
 class TaskList(msgspec.Struct):
+    """A page; `next` is the `cursor` of the following one, null on the last."""
+
     tasks: list[TaskDocument]
     next: str | None
 
 
+class QueueDocument(msgspec.Struct):
+    """What a queue holds, about. Each count stops at 10,000; those that did are named in `at_least`. A queue of nothing
+    but delayed tasks that are due after 10,000 others may be missing."""
+
+    name: str
+    ready: int  #: wait for a free worker
+    running: int  #: leased to workers
+    delayed: int  #: wait for their start time
+    retrying: int  #: wait out their back-off
+    oldest_ready_seconds: float | None  #: of the first ones in each priority, how long the oldest waits
+    workers: int  #: registered worker processes that poll it
+    at_least: list[str]
+
+
+class QueueList(msgspec.Struct):
+    """By name."""
+
+    queues: list[QueueDocument]
+
+
 class WorkerDocument(msgspec.Struct):
-    """A registered worker process. `seen_at`: its last sign of life."""
+    """A registered worker process. `seen_at`: when it last connected."""
 
     identity: str
     queues: list[str]
@@ -160,6 +200,12 @@ class WorkerDocument(msgspec.Struct):
     started_at: datetime
     seen_at: datetime
     ending: bool  #: it is gone and its leases are being ended
+
+
+class WorkerList(msgspec.Struct):
+    """Oldest first."""
+
+    workers: list[WorkerDocument]
 
 
 class Health(msgspec.Struct):
@@ -191,12 +237,25 @@ def new_task(request: TaskRequest, written: PayloadOnly, header_key: str | None 
     )
 
 
-def job(view: m.TaskView) -> Job:
-    return Job(**_job(view))
+def job(view: m.TaskView, result_url: str | None = None) -> Job:
+    """`result_url` is shown once the job SUCCEEDED."""
+    return Job(**_job(view), result_url=result_url if view.job_state == "SUCCEEDED" else None)
 
 
 def accepted(view: m.TaskView, duplicate: bool) -> AcceptedTask:
     return AcceptedTask(task_id=view.task_id, duplicate=duplicate, **_job(view))
+
+
+def queues(reply: m.QueuesReply) -> QueueList:
+    return QueueList([QueueDocument(**_fields(queue)) for queue in reply.queues])
+
+
+def workers(reply: m.WorkersReply) -> WorkerList:
+    return WorkerList([WorkerDocument(**_fields(worker)) for worker in reply.workers])
+
+
+def _fields(view: msgspec.Struct) -> dict[str, Any]:
+    return {name: getattr(view, name) for name in view.__struct_fields__}
 
 
 def _job(view: m.TaskView) -> dict[str, Any]:
@@ -206,13 +265,15 @@ def _job(view: m.TaskView) -> dict[str, Any]:
         "progress": _progress(view) or JobProgress(),
         "created_at": view.created_at,
         "updated_at": view.updated_at,
-        "error": _job_error(view) if view.job_state == "FAILED" else None,
+        "error": _job_error(view),
         "links": JobLinks(cancel=f"/v1/jobs/{view.task_id}/cancel"),
     }
 
 
-def _job_error(view: m.TaskView) -> JobError:
+def _job_error(view: m.TaskView) -> JobError | None:
     """A failed job may be run again by its owner unless it said that this is of no use."""
+    if view.job_state != "FAILED":
+        return None
     if view.failure is not None:
         return JobError(view.failure.code, view.failure.message, view.failure.retryable)
     return JobError(view.state.lower(), f"the task {State[view.state].name}", True)
@@ -228,16 +289,23 @@ def document(view: m.TaskView) -> TaskDocument:
     return TaskDocument(
         **fields,
         progress=_progress(view),
+        error=_job_error(view),
         failure=_failure(view.failure),
         attempts=[
             {**msgspec.structs.asdict(attempt), "failure": _failure(attempt.failure)} for attempt in view.attempts
         ],
+        links=_links(view.task_id),
         payload=None if view.payload is None else value(view.payload),
         result=None if view.result is None else value(view.result),
     )
 
 
-_SHAPED = {"progress", "failure", "attempts", "payload", "result"}
+def _links(task_id: str) -> TaskLinks:
+    path = f"/v1/tasks/{task_id}"
+    return TaskLinks(cancel=f"{path}/cancel", retry=f"{path}/retry", job=f"/v1/jobs/{task_id}", itself=path)
+
+
+_SHAPED = {"progress", "error", "failure", "attempts", "links", "payload", "result"}
 _SAME = tuple(name for name in TaskDocument.__struct_fields__ if name not in _SHAPED)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -80,7 +81,7 @@ class Server:
         await self._app.gate.start()
         try:
             if not self._app.gate.locked and not is_loopback(self._host):
-                raise PermissionDenied(f"{self._host} can be reached by others; make an API key first")
+                raise PermissionDenied(f"{self._host} can be reached by others; make an API key first", field="host")
             listener = self._bind()
         except Exception:
             await self._app.gate.stop()
@@ -124,7 +125,8 @@ class Server:
         try:
             listener = socket.create_server((self._host, self._port), family=family, backlog=2048)
         except OSError as fault:
-            raise Conflict(f"cannot listen on {self._host} port {self._port}: {fault.strerror}") from fault
+            why = os.strerror(fault.errno) if fault.errno else str(fault)
+            raise Conflict(f"cannot listen on {self._host} port {self._port}: {why}", field="port") from fault
         listener.setblocking(False)
         # Accepted sockets inherit it. asyncio sets it only where it made the socket itself, and without it an answer in
         # two pieces waits 40 ms for the peer's delayed acknowledgement.

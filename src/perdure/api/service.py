@@ -8,8 +8,9 @@ things (`PLANNED`) come in two halves, `plan` and `Plan.finish`, so that a trans
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 import msgspec
@@ -35,6 +36,7 @@ from perdure.core.model import HEARTBEAT_SECONDS, LEASE_SECONDS, SECOND, Attempt
 from perdure.core.states import State, is_closed, job_state
 from perdure.engine.dispatch import PollRequest
 from perdure.engine.engine import Engine
+from perdure.engine.watches import first
 from perdure.store.base import Filter, StoreFault
 
 log = logging.getLogger("perdure.api")
@@ -96,7 +98,29 @@ class Service:
 
     # ------------------------------------------------------------------------------------------------------ tasks
     async def enqueue(self, body: m.Enqueue) -> m.EnqueueReply:
-        return await self._carry_out(self._plan_enqueue(body))  # type: ignore[return-value]
+        wait = limits.wait(body.wait)
+        plan = self._plan_enqueue(body)
+        if wait and plan.commands:
+            return await self._follow(plan, wait)
+        return await self._carry_out(plan)  # type: ignore[return-value]
+
+    async def _follow(self, plan: Plan, wait: float) -> m.EnqueueReply:
+        """Enqueue one task and hold the answer until it has closed, `wait` seconds at most. That it is committed is
+        said in any case."""
+        end = time.monotonic() + wait
+        with self._engine.watches.news(_task_id(plan.commands[0])) as news:
+            reply: m.EnqueueReply = await self._carry_out(plan)  # type: ignore[assignment]
+            made = reply.tasks[0]
+            if made.error is not None:
+                return reply
+            with suppress(Unavailable, NotFound):  # the server stops, or cannot read: the caller will ask again
+                task = None if made.duplicate else await self._parking.hold(first(news, wait))
+                if task is not None:
+                    reply.closed = views.task_view(task, await self._attempts(task), result=True)
+                elif (left := end - time.monotonic()) > 0:
+                    view = await self.get(m.Get(made.task_id, left, payload=False))
+                    reply.closed = None if view.closed_at is None else view
+        return reply
 
     async def accept(self, item: m.NewTask) -> tuple[m.TaskView, bool]:
         """Enqueue one task: the task as it was accepted, and whether an earlier request with its key made it. Nothing
@@ -119,16 +143,20 @@ class Service:
             task = self._found(task_id, await self._parking.hold(watch))
         else:
             task = await self._read(task_id)
-        recorded: list[Attempt] = []
         pollers: int | None = None
-        with _reading():
-            if _may_have_attempts(task):
-                recorded = await self._engine.store.attempts([task_id])
-            if is_ready(task) and not wait:
+        if is_ready(task) and not wait:
+            with _reading():
                 sessions = await self._engine.store.sessions(self._namespace)
-                pollers = queues.pollers(sessions)[task.queue]
-        attempts = views.attempt_views(task, recorded)
+            pollers = queues.pollers(sessions)[task.queue]
+        attempts = await self._attempts(task)
         return views.task_view(task, attempts, pollers=pollers, payload=body.payload, result=True)
+
+    async def _attempts(self, task: Task) -> list[m.AttemptView]:
+        recorded: list[Attempt] = []
+        if _may_have_attempts(task):
+            with _reading():
+                recorded = await self._engine.store.attempts([task.id])
+        return views.attempt_views(task, recorded)
 
     async def find(self, body: m.Find) -> m.TaskPage:
         limit = limits.integer(body.limit, "limit", 1, limits.MAX_PAGE)
@@ -231,7 +259,7 @@ class Service:
         return plan.finish(outcomes)
 
     def _plan_enqueue(self, body: m.Enqueue) -> Plan:
-        limits.integer(len(body.tasks), "tasks", 1, limits.MAX_BATCH)
+        limits.integer(len(body.tasks), "tasks", 1, 1 if body.wait else limits.MAX_BATCH)
         identity = limits.text(body.identity, "identity") or self._identity
         now = self._engine.now()
         commands: list[c.Command] = []
@@ -333,6 +361,12 @@ class Service:
         if task is None:
             raise NotFound("there is no such task", field="task_id")
         return task
+
+
+def _task_id(command: c.Command) -> bytes:
+    assert isinstance(command, c.Enqueue)
+    assert command.task_id is not None
+    return command.task_id
 
 
 def _readable(view: Callable[[Task], T], tasks: Sequence[Task]) -> list[T]:

@@ -18,6 +18,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -135,7 +136,7 @@ class Wire:
             listener = _Listener(receive)
             service = Service(self.engine, caller, parking=self.parking, alive=listener.alive)
             call = getattr(service, op)(body)
-            reply = await (listener.race(call) if op in WAITING else call)
+            reply = await (listener.race(call) if getattr(body, "wait", 0.0) else call)
             self._note(op, body)
         except _Gone:
             return
@@ -231,11 +232,11 @@ class Connection:
         if op not in m.OPS:
             raise NotFound(f"there is no operation {op[:50]!r}")
         body = MSGPACK.decode(op, frame.body)
-        if op in PLANNED:
+        if op in PLANNED and not getattr(body, "wait", 0.0):
             if isinstance(body, m.CloseSession):
                 self._goodbye(body)
             planned.setdefault(op, []).append((frame.id, self.service.plan(op, body)))
-        elif op in WAITING:
+        elif op in WAITING or op in PLANNED:
             if frame.id in self._waiting:
                 raise InvalidArgument(f"request {frame.id} is still open", field="id", kind="int")
             task = asyncio.create_task(self._call(frame.id, op, body))
@@ -419,6 +420,7 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, error: PerdureErro
     body = JSON.encode(error.problem())
     headers = [(b"content-type", JSON.problem_type), (b"content-length", str(len(body)).encode())]
     headers += problem_headers(error)
+    headers.append((m.REFUSAL_HEADER.encode(), quote(error.detail, safe=" ").encode()))
     await send({"type": "websocket.http.response.start", "status": error.status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": body})
     # uvicorn says "disconnect" after the answer and again when the connection has ended. An app that returns before the

@@ -32,6 +32,8 @@ from perdure.core.errors import (
     WaitTimeout,
 )
 
+TABLE = "Exit statuses:\n\n" + (__doc__ or "").partition("\n\n")[2].strip("\n")
+"""For --help."""
 USAGE = 2
 REFUSED = 8
 NOT_ALLOWED = 9

@@ -12,21 +12,24 @@ import typer
 import uvloop
 
 from perdure import app as perdure
-from perdure.cli import exits, keys, tasks, worker
+from perdure import database
+from perdure.cli import exits, keys, look, tasks, worker
+from perdure.cli.advice import advice
+from perdure.cli.ask import Json
+from perdure.cli.show import show_json
 from perdure.cli.store import StoreOption, shown, using
 from perdure.core.errors import PerdureError
+from perdure.sdk.logs import TaskLogFilter
 
 PORT = 7400
 
-cli = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+cli = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, epilog=exits.TABLE)
 cli.add_typer(tasks.cli, name="tasks")
 cli.add_typer(keys.cli, name="keys")
 cli.command("worker")(worker.work)
 cli.command("dev")(worker.develop)
+cli.command("queues")(look.queues)
+cli.command("workers")(look.workers)
 
 log = logging.getLogger("perdure.cli")
 
@@ -64,25 +67,37 @@ def server(
 
 
 @cli.command()
-def migrate(store: StoreOption) -> None:
+def migrate(store: StoreOption, json: Json = False) -> None:
     """Bring the schema of a store up to date.
 
     Example: perdure migrate --store postgresql://localhost/jobs
     """
     with using(store):
-        applied = asyncio.run(perdure.migrate(store))
-    print(f"applied {', '.join(applied)}" if applied else "nothing to do")
+        applied = asyncio.run(database.migrate(store))
+    if json:
+        show_json({"applied": applied})
+    else:
+        print(f"applied {', '.join(applied)}" if applied else "nothing to do")
 
 
 def main() -> None:
     """The command's entry point; see exits.py for its exit statuses."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(task)s%(message)s")
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(TaskLogFilter())
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # it reports each connection
     try:
         cli()
     except PerdureError as error:
-        print(f"error {error.code}: {error.detail}", file=sys.stderr)
+        report(error)
         sys.exit(exits.status(error))
+
+
+def report(error: PerdureError) -> None:
+    """Say on standard error what went wrong and, below it, what to do."""
+    print(f"error {error.code}: {error.detail}", file=sys.stderr)
+    if what_to_do := advice(error):
+        print(f"  what to do: {what_to_do}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 from rich.console import Console
 from rich.table import Column, Table
 
+from perdure.core.errors import InvalidArgument
 from perdure.core.messages import AttemptView, TaskView
 from perdure.core.model import Failure, Payloads, Progress
 from perdure.sdk.converter import from_payloads
@@ -37,7 +38,7 @@ def show_list(views: Sequence[TaskView]) -> None:
     console = Console(highlight=False, markup=False)
     if not console.is_terminal or console.width < NARROW:
         for view in views:
-            print(view.task_id, view.state, _tries(view), _time(view.created_at), view.type, view.queue, sep="  ")
+            print(view.task_id, view.state, _tries(view), time(view.created_at), view.type, view.queue, sep="  ")
         return
     wide = console.width >= WIDE
     table = Table(Column("id", no_wrap=True), Column("state", no_wrap=True), box=None, pad_edge=False)
@@ -47,8 +48,21 @@ def show_list(views: Sequence[TaskView]) -> None:
     table.add_column("type", overflow="fold")
     table.add_column("queue", overflow="fold")
     for view in views:
-        more = (_tries(view), _time(view.created_at)) if wide else ()
+        more = (_tries(view), time(view.created_at)) if wide else ()
         table.add_row(view.task_id, view.state, *more, view.type, view.queue)
+    console.print(table)
+
+
+def show_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Rows under their titles, in which long values wrap; for pipes, and where there is no room, a line a row."""
+    console = Console(highlight=False, markup=False)
+    if not console.is_terminal or console.width < NARROW:
+        for row in rows:
+            print(*row, sep="  ")
+        return
+    table = Table(*(Column(title, overflow="fold") for title in titles), box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
     console.print(table)
 
 
@@ -80,14 +94,14 @@ def _fields(view: TaskView) -> Iterator[tuple[str, str]]:
             case "job_state" | "max_attempts":
                 pass  # said beside state and attempt
             case _ if isinstance(moment := getattr(view, name), datetime):
-                yield name.removesuffix("_at"), _time(moment)
+                yield name.removesuffix("_at"), time(moment)
             case _ if value not in ("", 0):
                 yield name, str(value)
 
 
 def _attempt(attempt: AttemptView) -> str:
     worker = f" on {attempt.worker}" if attempt.worker else ""
-    times = [_time(moment) for moment in (attempt.started_at, attempt.finished_at) if moment is not None]
+    times = [time(moment) for moment in (attempt.started_at, attempt.finished_at) if moment is not None]
     why = "" if attempt.failure is None else f"\n{_failure(attempt.failure)}"
     return f"{attempt.outcome}{worker}, {' to '.join(times)}{why}"
 
@@ -105,9 +119,20 @@ def _tries(view: TaskView) -> str:
     return f"{view.attempt}/{view.max_attempts}"
 
 
-def _time(moment: datetime) -> str:
+def moment(micros: int) -> datetime:
+    """Of microseconds since 1970."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+
+
+def time(moment: datetime) -> str:
     return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _value(payloads: Payloads | None) -> Any:
-    return None if payloads is None else msgspec.to_builtins(from_payloads(payloads, "payload"))
+    """The value; as it is stored, in base64, when only the application's data converter can read it."""
+    if payloads is None:
+        return None
+    try:
+        return msgspec.to_builtins(from_payloads(payloads, "payload"))
+    except InvalidArgument:
+        return [msgspec.to_builtins({**payload.metadata, "data": payload.data}) for payload in payloads]

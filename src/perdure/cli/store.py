@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 
 import typer
 
-from perdure.app import StoreFault  # type: ignore[attr-defined]  # below what a command knows; app.migrate lets it pass
 from perdure.core.errors import InvalidArgument, NotFound, Unavailable
 
 StoreOption = Annotated[str, typer.Option(envvar="PERDURE_STORE", help="sqlite:///FILE or postgresql://...")]
@@ -34,8 +33,8 @@ def using(url: str) -> Iterator[None]:
     try:
         _check_hosts(url)
         yield
-    except (Unavailable, StoreFault) as fault:
-        raise Unavailable(f"{shown(url)}: {' '.join(str(fault).split())}") from fault
+    except Unavailable as fault:
+        raise Unavailable(f"{shown(url)}: {' '.join(fault.detail.split())}", field="store") from fault
     except InvalidArgument as error:
         if error.field != "url":
             raise
@@ -63,4 +62,4 @@ def need_file(url: str) -> None:
     """NotFound when a store would first have to be made: nothing can be read there."""
     path = url.removeprefix(_FILE)
     if path not in (url, "", ":memory:") and not Path(path).exists():
-        raise NotFound(f"{url}: there is no such file")
+        raise NotFound(f"{url}: there is no such file", field="store")

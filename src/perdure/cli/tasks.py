@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Awaitable, Callable
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import msgspec
 import typer
 
 from perdure.app import AsyncPerdure
-from perdure.cli.reach import reach
+from perdure.cli.ask import LOCAL, ApiKey, Json, Namespace, Server, call
 from perdure.cli.show import plain, show_json, show_list, show_task
-from perdure.cli.store import need_file, using
+from perdure.cli.watch import watched
 
-cli = typer.Typer(help="Tasks of a server.", no_args_is_help=True)
+cli = typer.Typer(help="Enqueue, look at, wait for, cancel and retry tasks.", no_args_is_help=True)
 
-T = TypeVar("T")
-
-Server = Annotated[str, typer.Option(envvar="PERDURE_SERVER", help="URL of the server, or of a store.")]
-ApiKey = Annotated[str | None, typer.Option(envvar="PERDURE_API_KEY")]
-Namespace = Annotated[str | None, typer.Option(help="For servers without API keys.")]
-Json = Annotated[bool, typer.Option("--json", help="For programs.")]
 Id = Annotated[str, typer.Argument(help="Id of the task.")]
-
-LOCAL = "http://127.0.0.1:7400"
 
 
 class State(StrEnum):
@@ -69,7 +59,7 @@ def enqueue(
         job = await app.enqueue(name, value, idempotency_key=key, queue=queue, delay=delay, priority=priority)
         return job.id, job.duplicate
 
-    id, duplicate = _call(server, api_key, namespace, ask, makes=True)
+    id, duplicate = call(server, api_key, namespace, ask, makes=True)
     show_json({"task_id": id, "duplicate": duplicate}) if json else print(id)
 
 
@@ -81,7 +71,7 @@ def get(
 
     Example: perdure tasks get 01a22c60-3b9a-7000-9de6-012d84a3cb20
     """
-    view = _call(server, api_key, namespace, lambda app: app.get(id))
+    view = call(server, api_key, namespace, lambda app: app.get(id))
     show_json(plain(view)) if json else show_task(view)
 
 
@@ -102,7 +92,7 @@ def list_tasks(
 
     Example: perdure tasks list --state FAILED --queue mail
     """
-    page = _call(
+    page = call(
         server,
         api_key,
         namespace,
@@ -136,7 +126,7 @@ def cancel(
 
     Example: perdure tasks cancel 01a22c60-3b9a-7000-9de6-012d84a3cb20 --reason "wrong file"
     """
-    reply = _call(server, api_key, namespace, lambda app: app.cancel(id, reason))
+    reply = call(server, api_key, namespace, lambda app: app.cancel(id, reason))
     show_json(reply) if json else print(reply.job_state)
 
 
@@ -148,7 +138,7 @@ def retry(
 
     Example: perdure tasks retry 01a22c60-3b9a-7000-9de6-012d84a3cb20
     """
-    job = _call(server, api_key, namespace, lambda app: app.retry(id))
+    job = call(server, api_key, namespace, lambda app: app.retry(id))
     show_json({"task_id": job.id}) if json else print(job.id)
 
 
@@ -163,30 +153,8 @@ def wait(
 ) -> None:
     """Wait for a task and print its result as JSON; the exit status tells how it closed.
 
+    On a terminal its progress is shown meanwhile.
+
     Example: perdure tasks wait 01a22c60-3b9a-7000-9de6-012d84a3cb20 --timeout 60s
     """
-    show_json(_call(server, api_key, namespace, lambda app: app.job(id).result(timeout)))
-
-
-def _call(
-    server: str,
-    api_key: str | None,
-    namespace: str | None,
-    ask: Callable[[AsyncPerdure], Awaitable[T]],
-    *,
-    makes: bool = False,
-) -> T:
-    """What a server, or a store, answers. A store that is not there is made only by what puts something into it."""
-
-    async def run() -> T:
-        async with AsyncPerdure(server, api_key=api_key, namespace=namespace) as app:
-            if app.remote:
-                await reach(server)
-            elif not makes:
-                need_file(server)
-            return await ask(app)
-
-    if server.startswith(("http://", "https://")):
-        return asyncio.run(run())
-    with using(server):
-        return asyncio.run(run())
+    show_json(call(server, api_key, namespace, lambda app: watched(app, id, timeout)))

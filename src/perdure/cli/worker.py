@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +15,8 @@ from perdure.app import AsyncPerdure
 from perdure.cli.exits import HOPELESS, USAGE
 from perdure.cli.load import folder, load
 from perdure.cli.store import shown, using
+from perdure.worker.process import leave_soon
+from perdure.worker.worker import WorkerOptions
 
 DEV_STORE = "sqlite:///perdure-dev.db"
 
@@ -27,6 +30,23 @@ Queues = Annotated[
 ]
 Slots = Annotated[int, typer.Option(min=1, help="Handlers at once, in each process.")]
 Processes = Annotated[int, typer.Option(min=1, help="How many processes.")]
+_SIZE = re.compile(r"(\d+)([KMG]?)B?", re.IGNORECASE)
+
+
+def _bytes(text: str) -> int:
+    """A size such as "512M" or "2G", or bytes."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise typer.BadParameter(f"{text!r} is no size such as 512M or 2G")
+    return int(match[1]) << 10 * ["", "K", "M", "G"].index(match[2].upper())
+
+
+def _address(text: str) -> tuple[str, int]:
+    """HOST:PORT, or a port of this machine only."""
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or int(port) > 65_535:
+        raise typer.BadParameter(f"{text!r} is no HOST:PORT")
+    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def work(
@@ -35,7 +55,22 @@ def work(
     queue: Queues = None,
     slots: Slots = 100,
     processes: Processes = 1,
+    process_slots: Annotated[
+        int | None, typer.Option(min=1, help="Handlers of @task(process=True) at once; all cores by default.")
+    ] = None,
     drain: Annotated[float, typer.Option(help="Seconds that handlers may go on after SIGTERM.")] = 25.0,
+    max_tasks: Annotated[int | None, typer.Option(min=1, help="Replace a process after so many tasks.")] = None,
+    max_memory: Annotated[
+        int | None,
+        typer.Option(parser=_bytes, metavar="SIZE", help="Replace a process that has more, such as 512M."),
+    ] = None,
+    health: Annotated[
+        tuple[str, int] | None,
+        typer.Option(
+            parser=_address, metavar="[HOST:]PORT", help="Answer GET /live and /ready there; this machine by default."
+        ),
+    ] = None,
+    reload: Annotated[bool, typer.Option("--reload", help="Start again when a source file changes.")] = False,
     api_key: Annotated[str | None, typer.Option(envvar="PERDURE_API_KEY")] = None,
     namespace: Annotated[str | None, typer.Option(help="Instead of the Perdure object's.")] = None,
     supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
@@ -57,12 +92,19 @@ def work(
             url,
             namespace=namespace or (found.namespace if found is not None else None),
             api_key=api_key or (found.api_key if found is not None else None),
+            **(found.extensions if found is not None else {}),
         )
     if supervised:
-        uvloop.run(_work(app, queue, slots, drain))
+        options = WorkerOptions(
+            queues=queue, slots=slots, drain_seconds=drain, max_tasks=max_tasks, max_memory=max_memory
+        )
+        if process_slots is not None:
+            options["process_slots"] = process_slots
+        uvloop.run(_work(app, options))
     else:
         command = [sys.executable, "-m", "perdure", *sys.argv[1:], "--supervised"]
-        raise typer.Exit(uvloop.run(_supervise(app, command, processes)))
+        files = folder(target) if reload else None
+        raise typer.Exit(uvloop.run(_supervise(app, command, processes, files, health)))
 
 
 def develop(
@@ -87,14 +129,19 @@ def develop(
     raise typer.Exit(status)
 
 
-async def _work(app: AsyncPerdure, queues: list[str] | None, slots: int, drain: float) -> None:
+async def _work(app: AsyncPerdure, options: WorkerOptions) -> None:
     async with app:
-        await app.run_worker(queues=queues, slots=slots, drain_seconds=drain)
+        await app.run_worker(**options)
+    leave_soon()
 
 
-async def _supervise(app: AsyncPerdure, command: list[str], processes: int) -> int:
+async def _supervise(
+    app: AsyncPerdure, command: list[str], processes: int, files: Path | None, health: tuple[str, int] | None
+) -> int:
+    # A file with an error in it is about to be saved again.
+    hopeless = HOPELESS if files is None else HOPELESS - {USAGE}
     async with app:
-        return await app.supervise(command, processes, HOPELESS)
+        return await app.supervise(command, processes, hopeless, files, health)
 
 
 async def _develop(store: str, port: int, command: list[str], files: Path) -> int:

@@ -11,11 +11,13 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import unquote
 
 import aiohttp
 import msgspec
 
 from perdure.client.transport import CONNECT_SECONDS, ConnectionBroken, answer_within, pack, read_reply, refused
+from perdure.core import messages as m
 from perdure.core.errors import PerdureError
 
 log = logging.getLogger("perdure.client")
@@ -150,7 +152,11 @@ class WebSocketTransport:
             async with socket:
                 await self._serve(socket)
         except aiohttp.WSServerHandshakeError as error:
-            if (refusal := refused(error.status, f"the server refused the connection: {error.message}")).status < 500:
+            why = (
+                unquote((error.headers or {}).get(m.REFUSAL_HEADER, ""))
+                or f"the connection was refused: {error.message}"
+            )
+            if (refusal := refused(error.status, why)).status < 500:
                 raise refusal from None
         except (aiohttp.ClientError, OSError, TimeoutError, ConnectionBroken) as error:
             log.log(logging.DEBUG if self._told else logging.WARNING, "no connection to %s: %s", self._url, error)

@@ -54,10 +54,12 @@ class NewTask(Body):
 
 
 class Enqueue(Body):
-    """1 to 1,000 tasks; each item is answered, and deduplicated, by itself (TASK-06, TASK-07)."""
+    """1 to 1,000 tasks; each item is answered, and deduplicated, by itself (TASK-06, TASK-07). `wait` (seconds, at most
+    25) holds the answer to a single task until that has closed."""
 
     tasks: list[NewTask]
     identity: str = ""
+    wait: float = 0.0
 
 
 class Enqueued(Body):
@@ -71,6 +73,7 @@ class Enqueued(Body):
 
 class EnqueueReply(Body):
     tasks: list[Enqueued]
+    closed: TaskView | None = None  #: the task as it closed within `wait`, without payload
 
 
 class Get(Body):
@@ -295,7 +298,7 @@ class QueueView(Body):
     running: int = 0  #: leased to workers
     delayed: int = 0  #: wait for their start time
     retrying: int = 0  #: wait out their back-off
-    oldest_ready_seconds: float | None = None  #: how long the one waits that waits longest, of the first in each priority
+    oldest_ready_seconds: float | None = None  #: of the first ones in each priority, how long the oldest waits
     workers: int = 0  #: registered worker processes that poll it
     at_least: list[str] = []  #: names of the counts above that are lower bounds
 
@@ -323,6 +326,9 @@ class WorkerView(Body):
 class WorkersReply(Body):
     workers: list[WorkerView]  #: oldest first
 
+
+REFUSAL_HEADER = "perdure-refusal"
+"""Why a WebSocket was refused, percent-encoded: clients do not show the body of that answer."""
 
 OPS: dict[str, tuple[type[Body], type[Body]]] = {
     "enqueue": (Enqueue, EnqueueReply),

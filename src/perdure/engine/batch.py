@@ -118,7 +118,7 @@ class Batch:
         for item, command in enqueues:
             self._answer(item, self._enqueue, command)
         self._match()
-        await self._flush(rows, [command.task_id for _, command in enqueues if command.minted])
+        await self._flush(rows, [i for _, command in enqueues if command.minted and (i := command.task_id)])
 
     async def _flush(self, rows: Rows, minted: list[bytes]) -> None:
         """Write, then look whether ids that callers made were taken after all: a request may come twice, by ways of
@@ -425,7 +425,10 @@ class Batch:
             else:
                 self.heat.add(task.lane)
         self._hand_out(ready)
-        self.heat.update(lane for lane, tasks in ready.items() if tasks)
+        rows = self.ledger.rows
+        self.heat.update(
+            lane for lane, tasks in ready.items() if any(rows[task.id].place is not None for task in tasks)
+        )
 
 
 def _task_of(command: c.Complete | c.Cancel | c.Retry) -> bytes:

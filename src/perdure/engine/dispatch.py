@@ -18,6 +18,7 @@ from perdure.store.base import Demand, Place
 
 FIRST_REPEAT = 0.05
 LAST_REPEAT = 1.0
+ONE_LOOK = 0.1  #: seconds that a poll which may not wait is given to be looked at once
 MAX_CLAIM = 400  #: tasks that one batch claims in the first lanes of its polls; in all their other lanes, as many again
 
 
@@ -36,9 +37,9 @@ class PollRequest(msgspec.Struct, frozen=True):
 
 class Parked:
     """A poll that waits. `repeated`: this number was polled before, so its unacknowledged leases come first. `busy`: a
-    batch may be leasing tasks to it, so its time-out must wait for that batch."""
+    batch may be leasing tasks to it, so its time-out must wait for that batch. `looked`: some batch had it."""
 
-    __slots__ = ("arrival", "busy", "expired", "future", "repeated", "request", "tasks")
+    __slots__ = ("arrival", "busy", "expired", "future", "looked", "repeated", "request", "tasks")
 
     def __init__(
         self, request: PollRequest, repeated: bool, future: asyncio.Future[list[Task]], arrival: int = 0
@@ -49,6 +50,7 @@ class Parked:
         self.arrival = arrival
         self.tasks: list[Task] = []
         self.busy = False
+        self.looked = False
         self.expired = False
 
     @property
@@ -103,13 +105,14 @@ class Dispatch:
         self._newest[request.incarnation] = max(request.poll, newest or 0)
         repeated = newest is None or request.poll <= newest
         parked = Parked(request, repeated, loop.create_future(), next(self._arrivals))
-        timer = loop.call_later(request.wait, self._give_up, parked)
+        timers = [loop.call_later(request.wait + more, self._give_up, parked) for more in (0.0, ONE_LOOK)]
         self._park(parked)
         self.heat(request.lanes)
         try:
             return await parked.future
         finally:
-            timer.cancel()
+            for timer in timers:
+                timer.cancel()
             self._unpark(parked)
 
     def forget(self, incarnation: int) -> None:
@@ -138,7 +141,7 @@ class Dispatch:
         found = {parked for name in names for parked in self._lanes[name].polls}
         polls = sorted((parked for parked in found if parked.open), key=lambda parked: parked.arrival)
         for parked in polls:
-            parked.busy = True
+            parked.busy = parked.looked = True
             for name in parked.request.lanes:
                 self._lanes[name].busy += 1
         for parked in found:
@@ -186,6 +189,7 @@ class Dispatch:
         """Answer every parked poll with nothing: the server stops."""
         for lane in list(self._lanes.values()):
             for parked in list(lane.polls):
+                parked.expired = True
                 self._give_up(parked)
 
     def _repeat(self, name: str) -> None:
@@ -195,7 +199,7 @@ class Dispatch:
         self._drop_idle(name, lane)
 
     def _give_up(self, parked: Parked) -> None:
-        if parked.busy:
+        if parked.busy or not (parked.looked or parked.expired):
             parked.expired = True
         elif not parked.future.done():
             parked.future.set_result([])

@@ -42,6 +42,9 @@ _DEFERRALS_AT_ONCE = 3
 _LEARN_AGAIN = 1.0  #: seconds until a lane's rounds are asked for again where others serve it too
 _REFUSALS = 3  #: then a refused statement is its commands' fault
 _DOUBLED = 3  #: looks for ids that are taken; another server may be inserting the same ones
+_TURNS = 4
+"""Of the event loop between two batches: what a batch answered leaves before the next one starts, and what has arrived
+meanwhile joins that."""
 _STOP_SECONDS = 5.0  #: that batches in flight may take once the engine stops
 _RETRY_AFTER = 5.0  #: seconds after which a caller that was sent back may try again
 _LONGEST_PAUSE = 2.0  #: seconds between tries while the database is away
@@ -70,13 +73,9 @@ class Engine:
         self._learned: dict[str, float] = {}  #: lane -> when it was asked for, on the loop's clock
         self._stopping = False
         self._alarms = Alarms(store, self.apply, lambda: self._loops[0].nudge())
-        self._hints = Hints(store, self._heard_ready, self._heard_closed)
-        services = (
-            self._alarms,
-            Retention(self.apply, self.now, retention),
-            self._hints,
-            Notice(store, self._waiting, self._look_at_all),
-        )
+        self._hints = Hints(store, self._heard_ready, self._heard_closed, lambda: self._loops[0].nudge())
+        self._notice = Notice(store, self._look_at_all)
+        services = (self._alarms, Retention(self.apply, self.now, retention), self._hints, self._notice)
         self._loops = [Loop(service, self.outage) for service in services]
 
     def now(self) -> int:
@@ -152,7 +151,8 @@ class Engine:
             polls = self.dispatch.take(_lanes_touched(items))
             if items or polls:
                 await self._until_done(items, polls)
-            await asyncio.sleep(0)  # what has arrived meanwhile joins the next batch
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
 
     async def _until_done(self, items: list[Item], polls: list[Parked], *, patient: bool = False) -> None:
         """Run a batch until its outcome is known, and answer it. A `patient` one waits for its row's lock."""
@@ -236,7 +236,7 @@ class Engine:
     def _to_learn(self, lanes: set[str]) -> set[str]:
         """Lanes seen for the first time; while there are other servers, also those not asked for lately."""
         unknown = set(self._rounds.unknown(lanes))
-        if self._hints.others:
+        if self._hints.others or self._notice.others:
             late = asyncio.get_running_loop().time() - _LEARN_AGAIN
             unknown.update(lane for lane in lanes if self._learned.get(lane, 0.0) < late)
         return unknown
@@ -286,9 +286,9 @@ class Engine:
 
     def _settle(self, batch: Batch) -> None:
         """The batch is committed: answer, hand over, wake whom it concerns."""
-        for item, outcome in batch.answers:
-            item.answer(outcome)
-        self._defer(batch.deferred)
+        closed = batch.ledger.closed
+        self.watches.closed(closed)
+        self.watches.notify(batch.succeeded)
         hungry: list[Parked] = []
         self.dispatch.release(parked for parked in batch.polls if parked.tasks)
         for parked in batch.polls:
@@ -300,14 +300,14 @@ class Engine:
                 parked.future.set_result(parked.tasks)
             else:
                 self._take_back(parked.tasks)
+        for item, outcome in batch.answers:
+            item.answer(outcome)
+        self._defer(batch.deferred)
         if self._marks is not None:
             for task in batch.ready:
                 self._marks.ahead(task)
         self.dispatch.park_again(hungry, batch.under_full)
         self.dispatch.heat(batch.heat)
-        closed = batch.ledger.closed
-        self.watches.closed(closed)
-        self.watches.notify(batch.succeeded)
         self._hints.tell(batch.heat, [*(task.id for task in closed), *batch.succeeded])
         self._alarms.note(batch.ledger.next_alarm())
         for item in batch.items:
@@ -371,9 +371,6 @@ class Engine:
             self._look_at_all()
         else:
             self.watches.notify(task_ids)
-
-    def _waiting(self) -> bool:
-        return self.dispatch.waiting or bool(self.watches)
 
     def _look_at_all(self) -> None:
         self.watches.notify_all()

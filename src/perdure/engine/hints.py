@@ -2,7 +2,8 @@
 
 Hints are never data: they may be lost, late or doubled, and every listener repeats its look by itself. They go out on a
 connection of their own, at most one each 10 ms, and only while another server was heard of in the last five seconds;
-each server says that it is there once a second.
+each server says that it is there once a second. A transaction of an application that called one of the SQL functions of
+migration 0002 says as it commits that an alarm is due, or which task closed; it has no name, for it is no server.
 
 Processes that share a SQLite file have no such channel: each notices that the file changed (`Notice`).
 """
@@ -23,6 +24,7 @@ log = logging.getLogger("perdure.engine")
 SPACING = 0.01  #: seconds between two hints
 PRESENCE = 1.0  #: seconds between two signs that this server is there
 HEARD = 5.0  #: seconds that a server counts as there after its last sign
+LOOK = 0.05  #: seconds between looks at a file that other processes may have changed
 MAX_IDS = 200  #: closed ids in one hint; beyond that the listeners look at all they watch
 
 
@@ -31,19 +33,25 @@ class Hint(msgspec.Struct, array_like=True):
     lanes: list[str] = []
     closed: list[bytes] = []
     everything: bool = False
+    alarm: bool = False
 
 
 class Hints:
-    """Sends and hears hints. `ready` and `closed` are called with what another server did."""
+    """Sends and hears hints. `ready` and `closed` are called with what another server did, `due` when an alarm is."""
 
     name = "hints"
 
     def __init__(
-        self, store: Store, ready: Callable[[Iterable[str]], None], closed: Callable[[Iterable[bytes] | None], None]
+        self,
+        store: Store,
+        ready: Callable[[Iterable[str]], None],
+        closed: Callable[[Iterable[bytes] | None], None],
+        due: Callable[[], None],
     ) -> None:
         self._store = store
         self._ready = ready
         self._closed = closed
+        self._due = due
         self._sender = os.urandom(8)
         self._others_until = -1.0
         self._lanes: set[str] = set()
@@ -92,7 +100,10 @@ class Hints:
         hint = msgspec.msgpack.decode(data, type=Hint)
         if hint.sender == self._sender:
             return
-        self._others_until = asyncio.get_running_loop().time() + HEARD
+        if hint.sender:
+            self._others_until = asyncio.get_running_loop().time() + HEARD
+        if hint.alarm:
+            self._due()
         if hint.everything:
             self._closed(None)
         elif hint.closed:
@@ -102,16 +113,22 @@ class Hints:
 
 
 class Notice:
-    """While somebody waits, looks 20 times a second whether another process changed the SQLite file."""
+    """Looks 20 times a second whether another process changed the SQLite file, and so knows whether there is one."""
 
     name = "notice"
 
-    def __init__(self, store: Store, waiting: Callable[[], bool], look: Callable[[], None]) -> None:
+    def __init__(self, store: Store, look: Callable[[], None]) -> None:
         self._store = store
-        self._waiting = waiting
         self._look = look
+        self._others_until = -1.0
+
+    @property
+    def others(self) -> bool:
+        """Whether another process wrote lately."""
+        return asyncio.get_running_loop().time() <= self._others_until
 
     async def run_once(self) -> float:
-        if self._waiting() and await self._store.changed():
+        if await self._store.changed():
+            self._others_until = asyncio.get_running_loop().time() + HEARD
             self._look()
-        return 0.05
+        return LOOK

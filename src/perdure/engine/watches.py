@@ -8,7 +8,8 @@ so every watched id is looked at again after a second at the latest.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from perdure.core.errors import Unavailable
 from perdure.core.model import Task
@@ -16,6 +17,16 @@ from perdure.core.states import is_closed
 from perdure.store.base import Store, StoreFault
 
 REPEAT = 1.0  #: seconds between looks without a hint
+
+
+async def first(news: asyncio.Future[Task | None], wait: float) -> Task | None:
+    """The closed task that the first news bring along; None when they do not, or none came within `wait` seconds or
+    REPEAT."""
+    try:
+        async with asyncio.timeout(min(wait, REPEAT)):
+            return await news
+    except TimeoutError:
+        return None
 
 
 class Watches:
@@ -41,28 +52,36 @@ class Watches:
         loop = asyncio.get_running_loop()
         until = loop.time() + wait
         while True:
-            changed: asyncio.Future[Task | None] = loop.create_future()
-            self._waiting.setdefault(task_id, set()).add(changed)
-            try:
-                task = await self._read(task_id)
-                left = until - loop.time()
-                if task is None or task.namespace != namespace:
-                    return None
-                if is_closed(task.state) or left <= 0:
-                    return task
-                await asyncio.wait((changed,), timeout=min(left, REPEAT))
-                if changed.done() and not whole and (closed := changed.result()) is not None:
-                    return closed
-            except StoreFault as fault:
-                left = until - loop.time()
-                if left <= 0:
-                    raise Unavailable(f"the database does not answer: {fault}", retry_after=REPEAT) from fault
-                await asyncio.sleep(min(left, REPEAT / 4))
-            finally:
-                waiting = self._waiting[task_id]
-                waiting.discard(changed)
-                if not waiting:
-                    del self._waiting[task_id]
+            with self.news(task_id) as news:
+                try:
+                    task = await self._read(task_id)
+                    left = until - loop.time()
+                    if task is None or task.namespace != namespace:
+                        return None
+                    if is_closed(task.state) or left <= 0:
+                        return task
+                    closed = await first(news, left)
+                    if closed is not None and not whole:
+                        return closed
+                except StoreFault as fault:
+                    left = until - loop.time()
+                    if left <= 0:
+                        raise Unavailable(f"the database does not answer: {fault}", retry_after=REPEAT) from fault
+                    await asyncio.sleep(min(left, REPEAT / 4))
+
+    @contextmanager
+    def news(self, task_id: bytes) -> Iterator[asyncio.Future[Task | None]]:
+        """Resolves when somebody says that the task has closed: with the task, but for payload and headers, when it was
+        this server's commit."""
+        news: asyncio.Future[Task | None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(task_id, set()).add(news)
+        try:
+            yield news
+        finally:
+            waiting = self._waiting[task_id]
+            waiting.discard(news)
+            if not waiting:
+                del self._waiting[task_id]
 
     async def close(self) -> None:
         """No look goes on after the store is closed."""

@@ -1,42 +1,51 @@
 """The client of applications: enqueue, look, wait, cancel, retry; for asyncio. `Perdure` in app.py is its blocking
 face.
 
-Every enqueue carries an idempotency key. Where the caller gives none, one is minted and kept while the call is repeated
-over outages, so a lost answer never makes a second task (IDEM-05). Concurrent `enqueue` calls share requests; each
-still returns only after its own task is committed.
+Every enqueue carries an idempotency key or, where the caller gives none, the id of its task. Both are kept while the
+call is repeated over outages, so a lost answer never makes a second task (IDEM-05). Concurrent `enqueue` calls share
+requests; each still returns only after its own task is committed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from datetime import datetime, timedelta
 from typing import Any, TypedDict, Unpack
 
 from perdure.client.base import Service
-from perdure.core.durations import Duration
+from perdure.core.durations import Duration, seconds
 from perdure.core.errors import ResourceExhausted, Unavailable, from_problem
+from perdure.core.limits import MAX_WAIT_SECONDS
 from perdure.core.messages import (
     Cancel,
     CancelReply,
     Enqueue,
     Enqueued,
+    EnqueueReply,
     Find,
     Get,
+    ListQueues,
+    ListWorkers,
     NewTask,
+    QueueView,
     Retry,
     TaskPage,
     TaskView,
     TimeoutOptions,
+    WorkerView,
 )
 from perdure.core.model import RetryPolicy
 from perdure.sdk.batch import Batcher
-from perdure.sdk.converter import to_payloads
-from perdure.sdk.handle import OUTAGE_SECONDS, AsyncJob
+from perdure.sdk.converter import Converter
+from perdure.sdk.handle import LONGEST_WAIT, OUTAGE_SECONDS, AsyncJob
+from perdure.sdk.hints import ANY, of_value
 from perdure.sdk.mint import mint_id, mint_ids
+from perdure.sdk.plugin import DataConverter
 from perdure.sdk.task import REGISTRY, Task
+from perdure.sdk.transaction import Call, Value, enqueue_call, run, run_async
 
 COALESCED = 500
 """Most tasks that share a request: more makes an answer later, not cheaper."""
@@ -76,10 +85,19 @@ class TaskFilter(TypedDict, total=False):
 
 
 class AsyncClient:
-    """A client for one namespace, over any Service. Its calls raise the errors of core/errors.py."""
+    """A client for one namespace, over any Service. Its calls raise the errors of core/errors.py. Of its
+    `converters` the first one writes values, and all of them read."""
 
-    def __init__(self, service: Service | None = None, *, coalesce: bool = True, identity: str = "") -> None:
+    def __init__(
+        self,
+        service: Service | None = None,
+        *,
+        coalesce: bool = True,
+        identity: str = "",
+        converters: Sequence[DataConverter] = (),
+    ) -> None:
         self._service = service
+        self.converter = Converter(converters)
         self._coalesce = coalesce
         self._identity = identity
         self._batcher = Batcher(self._send_gathered, _waiting_size, most=COALESCED, most_bytes=_REQUEST_BYTES)
@@ -100,18 +118,38 @@ class AsyncClient:
         """A job that is committed. A repeated `idempotency_key` within 24 hours returns the first job.
 
         `task` is a @task, or a name when the function lives elsewhere; the options of a task that this process has
-        count also by its name. An outage of up to 30 s is waited out. Raises
-        InvalidArgument, IdempotencyConflict (same key, other body), Unavailable.
+        count also by its name. `payload` is what the function is annotated with, or JSON that stands for it (see
+        docs/handlers.md). An outage of up to 30 s is waited out. Raises InvalidArgument (also for a payload that would
+        not arrive as it was sent), IdempotencyConflict (same key, other body), Unavailable.
         """
-        new = _template(task, options)
-        new.payload = to_payloads(payload, "payload")
-        new.idempotency_key = idempotency_key
+        new, own = self._new(task, payload, idempotency_key, options)
         new.minted = mint_id() if idempotency_key is None else b""
         if self._coalesce:
             answer: asyncio.Future[Enqueued] = asyncio.get_running_loop().create_future()
             self._batcher.add((new, answer))
-            return self._job(await answer)
-        return self._job((await self._send([new]))[0])
+            return self._job(await answer, own)
+        return self._job((await self._send([new])).tasks[0], own)
+
+    async def execute(
+        self,
+        task: Task[..., Any] | str,
+        payload: object = None,
+        *,
+        timeout: Duration | None = None,
+        idempotency_key: str | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> Any:
+        """Enqueue a job and wait for what it returns, in one request: the shortest way to a result. Like `enqueue` and
+        then `AsyncJob.result`, whose errors it raises; after a WaitTimeout the job goes on."""
+        begun = time.monotonic()
+        limit = None if timeout is None else seconds(timeout, "timeout", most=LONGEST_WAIT)
+        new, own = self._new(task, payload, idempotency_key, options)
+        new.minted = mint_id() if idempotency_key is None else b""
+        reply = await self._send([new], MAX_WAIT_SECONDS if limit is None else min(limit, MAX_WAIT_SECONDS))
+        job = self._job(reply.tasks[0], own)
+        if reply.closed is not None:
+            return job.outcome(reply.closed)
+        return await job.result(None if limit is None else max(0.0, limit - (time.monotonic() - begun)))
 
     async def enqueue_many(
         self, task: Task[..., Any] | str, payloads: Iterable[object], **options: Unpack[TaskOptions]
@@ -122,19 +160,20 @@ class AsyncClient:
         When a task is refused, or a payload cannot be sent, that error is raised after all requests before it were
         answered: their tasks are enqueued, and so are the others of a request in which one was refused.
         """
-        template = _template(task, options)
+        own = _own(task)
+        template = _template(task, own, options)
         slots = asyncio.Semaphore(_BULK_REQUESTS)
         requests: list[asyncio.Task[list[Enqueued]]] = []
 
         async def send(chunk: list[NewTask]) -> list[Enqueued]:
             try:
-                return await self._send(chunk)
+                return (await self._send(chunk)).tasks
             finally:
                 slots.release()
 
         fault: Exception | None = None
         try:
-            for chunk in _chunks(template, payloads):
+            for chunk in self._chunks(template, own, payloads):
                 await slots.acquire()
                 requests.append(asyncio.create_task(send(chunk)))
                 for _ in range(_TURNS):
@@ -152,12 +191,70 @@ class AsyncClient:
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
-            jobs.extend(map(self._job, answer))
+            jobs.extend(self._job(item, own) for item in answer)
         return jobs
 
-    def job(self, id: str) -> AsyncJob:
-        """The handle of a task whose id is known; asks nobody."""
-        return AsyncJob(self, id)
+    async def enqueue_in(
+        self,
+        connection: object,
+        task: Task[..., Any] | str,
+        payload: object = None,
+        *,
+        idempotency_key: str | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> AsyncJob:
+        """A job that exists if the transaction commits that `connection` is in, and never did if it rolls back. Its
+        database is the PostgreSQL one of Perdure's store; whether there is a server does not matter here.
+
+        `connection` is an asyncpg or psycopg 3 (async) connection, or a SQLAlchemy AsyncConnection or AsyncSession;
+        TypeError otherwise. Everything else is as in `enqueue`, which this raises the errors of; but an error that the
+        database tells (IdempotencyConflict, mostly) has ended the transaction, or the savepoint around the call.
+        PermissionDenied when its role may not, Conflict when the database has no schema for it.
+        """
+        call, own = self._call(task, payload, idempotency_key, options)
+        return self._made(await run_async(connection, call), own)
+
+    def enqueue_blocking_in(
+        self,
+        connection: object,
+        task: Task[..., Any] | str,
+        payload: object,
+        idempotency_key: str | None,
+        options: TaskOptions,
+    ) -> AsyncJob:
+        """`enqueue_in` on a connection whose methods block, for Perdure.enqueue_in."""
+        call, own = self._call(task, payload, idempotency_key, options)
+        return self._made(run(connection, call), own)
+
+    def _call(
+        self, task: Task[..., Any] | str, payload: object, idempotency_key: str | None, options: TaskOptions
+    ) -> tuple[Call, Task[..., Any] | None]:
+        new, own = self._new(task, payload, idempotency_key, options)
+        return enqueue_call(self._arguments(new)), own
+
+    def _made(self, row: tuple[Any, ...], own: Task[..., Any] | None) -> AsyncJob:
+        task_id, duplicate = row
+        return AsyncJob(self, task_id, duplicate, ANY if own is None else own.result)
+
+    def _arguments(self, new: NewTask) -> dict[str, Value]:
+        """Those of the SQL function that enqueues. To check and pack a task is a server's business."""
+        raise NotImplementedError
+
+    def _new(
+        self, task: Task[..., Any] | str, payload: object, idempotency_key: str | None, options: TaskOptions
+    ) -> tuple[NewTask, Task[..., Any] | None]:
+        """The item that an enqueue sends, and the task if this process has it."""
+        own = _own(task)
+        new = _template(task, own, options)
+        hint = of_value(payload) if own is None else own.payload
+        new.payload = self.converter.to_payloads(payload, "payload", hint)
+        new.idempotency_key = idempotency_key
+        return new, own
+
+    def job(self, id: str, task: Task[..., Any] | None = None) -> AsyncJob:
+        """The handle of a task whose id is known; asks nobody. With its @task the result has the type that the function
+        is annotated with, else plain JSON's."""
+        return AsyncJob(self, id, result=ANY if task is None else task.result)
 
     async def get(self, id: str) -> TaskView:
         """A task as it is now. Raises NotFound."""
@@ -177,30 +274,62 @@ class AsyncClient:
         reply = await (await self.service()).retry(Retry(id))
         return AsyncJob(self, reply.task_id)
 
-    def _job(self, answer: Enqueued) -> AsyncJob:
+    async def queues(self) -> list[QueueView]:
+        """The queues that hold open tasks or are polled, by name, and about how much waits in each."""
+        return (await (await self.service()).queues(ListQueues())).queues
+
+    async def workers(self) -> list[WorkerView]:
+        """The registered worker processes, oldest first."""
+        return (await (await self.service()).workers(ListWorkers())).workers
+
+    def _job(self, answer: Enqueued, own: Task[..., Any] | None) -> AsyncJob:
         if answer.error is not None:
             raise from_problem(answer.error)
-        return AsyncJob(self, answer.task_id, answer.duplicate)
+        return AsyncJob(self, answer.task_id, answer.duplicate, ANY if own is None else own.result)
 
-    async def _send(self, news: list[NewTask]) -> list[Enqueued]:
+    def _chunks(
+        self, template: NewTask, own: Task[..., Any] | None, payloads: Iterable[object]
+    ) -> Iterator[list[NewTask]]:
+        """Requests within the limits of a request, each made when it is asked for. Items are copies of the template: a
+        call with all fields would cost more than the rest of an item."""
+        chunk: list[NewTask] = []
+        room = _REQUEST_BYTES
+        for index, value in enumerate(payloads):
+            hint = of_value(value) if own is None else own.payload
+            payload = self.converter.to_payloads(value, f"payloads[{index}]", hint)
+            size = _ITEM_BYTES + len(payload[0].data)
+            if chunk and size > room:
+                yield _with_ids(chunk)
+                chunk, room = [], _REQUEST_BYTES
+            new = copy(template)
+            new.payload = payload
+            chunk.append(new)
+            room -= size
+            if len(chunk) == COALESCED:
+                yield _with_ids(chunk)
+                chunk, room = [], _REQUEST_BYTES
+        if chunk:
+            yield _with_ids(chunk)
+
+    async def _send(self, news: list[NewTask], wait: float = 0.0) -> EnqueueReply:
         """One request, repeated over outages; every task has a key or an id of ours, so repeating it is safe."""
-        body = Enqueue(news, self._identity)
+        body = Enqueue(news, self._identity, wait)
         end = time.monotonic() + OUTAGE_SECONDS
         pause, longest = _RETRY_SECONDS
         while True:
             try:
-                return (await (await self.service()).enqueue(body)).tasks
+                return await (await self.service()).enqueue(body)
             except (Unavailable, ResourceExhausted) as error:
-                wait = error.retry_after or pause
-                if time.monotonic() + wait > end:
+                pause_now = error.retry_after or pause
+                if time.monotonic() + pause_now > end:
                     raise
-            await asyncio.sleep(wait)
+            await asyncio.sleep(pause_now)
             pause = min(pause * 2, longest)
 
     async def _send_gathered(self, waiting: list[_Waiting]) -> None:
         """One request for many callers; each hears of its own task only."""
         try:
-            answers = await self._send([new for new, _ in waiting])
+            answers = (await self._send([new for new, _ in waiting])).tasks
         except Exception as error:  # noqa: BLE001 - whatever went wrong, every caller must hear of it
             if len(waiting) > 1 and not isinstance(error, (Unavailable, ResourceExhausted)):
                 for one in waiting:  # one of them is at fault: a value of a wrong type, say
@@ -218,12 +347,16 @@ class AsyncClient:
 _Waiting = tuple[NewTask, asyncio.Future[Enqueued]]
 
 
-def _template(task: Task[..., Any] | str, options: TaskOptions) -> NewTask:
+def _own(task: Task[..., Any] | str) -> Task[..., Any] | None:
+    """The task, if this process has it."""
+    return task if isinstance(task, Task) else REGISTRY.get(_name(task))
+
+
+def _template(task: Task[..., Any] | str, own: Task[..., Any] | None, options: TaskOptions) -> NewTask:
     """All of an item but payload and key."""
     if unknown := options.keys() - TaskOptions.__annotations__.keys():
         known = ", ".join(TaskOptions.__annotations__)
         raise TypeError(f"enqueue has no option {', '.join(sorted(unknown))}; it has {known}")
-    own = task if isinstance(task, Task) else REGISTRY.get(_name(task))
     delay = options.get("delay")
     return NewTask(
         _name(task),
@@ -245,28 +378,6 @@ def _name(task: Task[..., Any] | str) -> str:
         return task
     given = getattr(task, "__name__", None) or repr(task)
     raise TypeError(f"{given} is not a task: decorate it with @task, or give the name of one")
-
-
-def _chunks(template: NewTask, payloads: Iterable[object]) -> Iterator[list[NewTask]]:
-    """Requests within the limits of a request, each made when it is asked for. Items are copies of the template: a call
-    with all fields would cost more than the rest of an item."""
-    chunk: list[NewTask] = []
-    room = _REQUEST_BYTES
-    for index, value in enumerate(payloads):
-        payload = to_payloads(value, f"payloads[{index}]")
-        size = _ITEM_BYTES + len(payload[0].data)
-        if chunk and size > room:
-            yield _with_ids(chunk)
-            chunk, room = [], _REQUEST_BYTES
-        new = copy(template)
-        new.payload = payload
-        chunk.append(new)
-        room -= size
-        if len(chunk) == COALESCED:
-            yield _with_ids(chunk)
-            chunk, room = [], _REQUEST_BYTES
-    if chunk:
-        yield _with_ids(chunk)
 
 
 def _with_ids(chunk: list[NewTask]) -> list[NewTask]:

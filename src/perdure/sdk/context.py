@@ -8,26 +8,48 @@ sends; what that heartbeat answers (cancel, or lost) shows here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from perdure.core.errors import Cancelled, InvalidArgument, PayloadTooLarge
-from perdure.core.limits import MAX_PAYLOAD, MAX_TEXT
+from perdure.core.errors import Cancelled, InvalidArgument, LeaseLost, PayloadTooLarge
+from perdure.core.limits import MAX_PAYLOAD, MAX_TEXT, name
 from perdure.core.limits import progress as checked
 from perdure.core.messages import Delivery
 from perdure.core.model import Payloads, Progress
-from perdure.sdk.converter import from_payloads, to_payloads
+from perdure.sdk.converter import PLAIN, Converter
+from perdure.sdk.hints import ANY, Hint
+from perdure.sdk.transaction import Call, complete_call, is_async, run, run_async
+
+OVER = ("lost", "timeout")
+"""Reasons to stop that end the attempt, whatever its handler does: another one may already run."""
 
 
 class Context:
     """One attempt, as its handler sees it."""
 
-    __slots__ = ("_changed", "_delivery", "_stop", "pending_checkpoint", "pending_progress")
+    __slots__ = (
+        "_changed",
+        "_converter",
+        "_delivery",
+        "_stop",
+        "handed_over",
+        "pending_checkpoint",
+        "pending_progress",
+        "result",
+        "state",
+    )
 
-    def __init__(self, delivery: Delivery, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, delivery: Delivery, changed: Callable[[], None], converter: Converter = PLAIN, state: Any = None
+    ) -> None:
         self._delivery = delivery
         self._changed = changed
+        self._converter = converter
+        self.state = state  #: what the `lifespan` of the application has for its handlers; None without one
         self._stop = ""
         self.pending_progress: Progress | None = None
         self.pending_checkpoint: Payloads | None = None
+        self.result: Hint = ANY  #: what the handler is annotated to return
+        self.handed_over = False  #: `complete_in` was called: a transaction of the application decides
 
     @property
     def task_id(self) -> str:
@@ -60,7 +82,7 @@ class Context:
     def last_checkpoint(self) -> object:
         """What this or an earlier attempt last gave to `checkpoint`; None when there is nothing."""
         latest = self.pending_checkpoint or self._delivery.checkpoint
-        return from_payloads(latest or (), "checkpoint")
+        return self._converter.from_payloads(latest or (), "checkpoint")
 
     def checkpoint(self, value: object) -> None:
         """Remember how far the work is: the next attempt finds `value` in `last_checkpoint` (TASK-22).
@@ -69,7 +91,7 @@ class Context:
         effect first, then checkpoint. At most 256 KiB. Raises Cancelled once the task is to stop, after noting the
         value.
         """
-        payloads = to_payloads(value, "checkpoint")
+        payloads = self._converter.to_payloads(value, "checkpoint")
         size = len(payloads[0].data)
         if size > MAX_PAYLOAD - 64:
             raise PayloadTooLarge(f"checkpoint has {size} bytes", field="checkpoint", limit=f"{MAX_PAYLOAD - 64} bytes")
@@ -80,7 +102,8 @@ class Context:
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Say how far the work is, for people. `done` below what was reported before, also by an earlier attempt,
         is not shown: progress never goes back (JOB-10). `message` is cut to 2,000 characters. Raises
-        InvalidArgument for what is no int or float from 0 to 2**53."""
+        InvalidArgument for what is no int or float from 0 to 2**53, and Cancelled once the attempt is over: out of
+        time, or its lease was lost."""
         if not isinstance(message, str):
             given = type(message).__name__
             raise InvalidArgument(f"message is a {given}", field="message", limit="text", kind=given)
@@ -93,6 +116,47 @@ class Context:
             done = max(done, before.done)
         self.pending_progress = Progress(done, total, text)
         self._changed()
+        self._raise_if_over()
+
+    def complete_in(self, connection: object, result: object = None) -> Any:
+        """Record that the job succeeded with `result`, in the transaction that `connection` is in: with the commit both
+        hold, the application's writes and the end of the job, and with a rollback neither. To be awaited when the
+        methods of the connection are. PostgreSQL only, the database of Perdure's store, once an attempt.
+
+        Call it last, right before the commit: the task's row is locked from here on. After it the handler's own result
+        counts for nothing. Returning or raising without a commit ends the attempt as a failure (code "not_committed",
+        or that of the exception), and another one follows as usual; after a commit whatever happens changes nothing.
+
+        `connection` is an asyncpg or psycopg 3 connection, or a SQLAlchemy connection or session; TypeError otherwise.
+        Raises LeaseLost when another attempt may run: roll back, nothing of this one may count; InvalidArgument or
+        PayloadTooLarge (256 KiB) for `result`; Cancelled once the attempt is over; and what the driver raises.
+        """
+        self._raise_if_over()
+        awaited = is_async(connection)
+        payloads = self._converter.to_payloads(result, "result", self.result)
+        size = len(payloads[0].data)
+        if size > MAX_PAYLOAD - 64:
+            raise PayloadTooLarge(f"result has {size} bytes", field="result", limit=f"{MAX_PAYLOAD - 64} bytes")
+        call = complete_call(self._delivery.lease, payloads, self.pending_progress, self.pending_checkpoint)
+        self.handed_over = True
+        if awaited:
+            return self._hand_over(connection, call)
+        try:
+            run(connection, call)
+        except LeaseLost:
+            self._lose()
+            raise
+
+    async def _hand_over(self, connection: object, call: Call) -> None:
+        try:
+            await run_async(connection, call)
+        except LeaseLost:
+            self._lose()
+            raise
+
+    def _lose(self) -> None:
+        self.handed_over = False
+        self.stop = "lost"
 
     def cancelled(self) -> bool:
         """True once the handler should stop: cancel was asked for, the lease was lost, the attempt ran out of time,
@@ -105,8 +169,18 @@ class Context:
             raise Cancelled(self._stop)
 
     def idempotency_key(self, step: str) -> str:
-        """A key for one effect of this task, the same in every attempt (IDEM-09)."""
-        return f"{self._delivery.task_id}/{step}"
+        """A key for one effect of this task elsewhere: the same in every attempt, another one for each task and each
+        `step` (IDEM-09). A closed task that is run again with `retry` is another task.
+
+        Raises Cancelled once the attempt is over (out of time, or its lease was lost), because the effect is another
+        attempt's business then; InvalidArgument for a `step` that is no text of 1 to 255 bytes."""
+        self._raise_if_over()
+        return f"{self._delivery.task_id}/{name(step, 'step')}"
+
+    def _raise_if_over(self) -> None:
+        """For calls that a handler may make while it winds up after a cancel, but not when nothing it does counts."""
+        if self._stop in OVER:
+            raise Cancelled(self._stop)
 
     @property
     def stop(self) -> str:
@@ -115,7 +189,10 @@ class Context:
 
     @stop.setter
     def stop(self, reason: str) -> None:
-        """For the worker. The first reason stays, but a lost lease overrules all: nothing may be reported then."""
+        """For the worker. The first reason stays, but a lost lease overrules all: nothing may be reported then. A job
+        that has ended in a transaction has no lease either, and its handler may go on to its end."""
+        if reason == "lost" and self.handed_over:
+            return
         if not self._stop or reason == "lost":
             self._stop = reason
 

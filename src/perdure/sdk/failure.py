@@ -11,6 +11,7 @@ from types import TracebackType
 
 from perdure.core.errors import FatalError
 from perdure.core.model import Failure
+from perdure.sdk.retry import steers
 
 MAX_MESSAGE = 8 * 1024
 MAX_CAUSE_MESSAGE = 1024
@@ -20,15 +21,15 @@ _MAX_TYPE = 255
 
 
 def to_failure(error: BaseException, *, code: str = "", skip: int = 0) -> Failure:
-    """The failure of an attempt that ended with `error`. `code` defaults to "fatal" for FatalError, else
-    "handler_error"; `skip` is the number of outermost frames that are not the application's."""
+    """The failure of an attempt that ended with `error`. `code` defaults to "fatal" for FatalError (also one in a
+    group), else "handler_error"; `skip` is the number of outermost frames that are not the application's."""
     frames = error.__traceback__
     for _ in range(skip):
         frames = frames.tb_next if frames is not None else None
-    fatal = isinstance(error, FatalError)
+    fatal = isinstance(steers(error), FatalError)
     stack = _stack(frames, MAX_STACK)
     return Failure(
-        message=_message(error, MAX_MESSAGE),
+        message=message_of(error),
         code=code or ("fatal" if fatal else "handler_error"),
         type=type(error).__name__[:_MAX_TYPE],
         stack=stack,
@@ -39,6 +40,8 @@ def to_failure(error: BaseException, *, code: str = "", skip: int = 0) -> Failur
 
 def _cause(error: BaseException, seen: set[int], room: int) -> Failure | None:
     cause = error.__cause__
+    if cause is None and isinstance(error, BaseExceptionGroup):
+        cause = error.exceptions[0]  # what went wrong; the group only says that something did
     if cause is None and not error.__suppress_context__:
         cause = error.__context__
     if cause is None or id(cause) in seen or len(seen) > MAX_CAUSES:
@@ -51,6 +54,16 @@ def _cause(error: BaseException, seen: set[int], room: int) -> Failure | None:
         stack=stack,
         cause=_cause(cause, seen, room - len(stack)),
     )
+
+
+def message_of(error: BaseException) -> str:
+    """What an exception says, cut to MAX_MESSAGE bytes."""
+    return _message(error, MAX_MESSAGE)
+
+
+def cut(text: str) -> str:
+    """`text` within MAX_MESSAGE bytes of UTF-8."""
+    return _cut(text, MAX_MESSAGE)
 
 
 def _message(error: BaseException, most: int) -> str:

@@ -13,7 +13,7 @@ from perdure.core.errors import TaskCanceled, TaskExpired, TaskFailed, Unavailab
 from perdure.core.limits import MAX_WAIT_SECONDS
 from perdure.core.messages import Cancel, CancelReply, Get, TaskView
 from perdure.core.model import Failure
-from perdure.sdk.converter import from_payloads
+from perdure.sdk.hints import ANY, Hint
 
 if TYPE_CHECKING:
     from perdure.sdk.client import AsyncClient
@@ -22,7 +22,8 @@ OUTAGE_SECONDS = 30.0
 """How long a server may be away before waiting for it raises Unavailable."""
 _ANSWER_SECONDS = 2.0
 """What an answer may take beyond the wait before a bounded wait ends."""
-_LONGEST_WAIT = 1e12
+LONGEST_WAIT = 1e12
+"""Seconds that a caller may be willing to wait."""
 _RETRY_SECONDS = 0.2
 T = TypeVar("T")
 
@@ -30,10 +31,11 @@ T = TypeVar("T")
 class AsyncJob:
     """A handle to one task; made by a client, or by `client.job(id)` for an id that was kept."""
 
-    __slots__ = ("_client", "duplicate", "id")
+    __slots__ = ("_client", "_result", "duplicate", "id")
 
-    def __init__(self, client: AsyncClient, id: str, duplicate: bool = False) -> None:
+    def __init__(self, client: AsyncClient, id: str, duplicate: bool = False, result: Hint = ANY) -> None:
         self._client = client
+        self._result = result
         self.id = id
         self.duplicate = duplicate  #: an earlier enqueue with the same key had made it
 
@@ -41,17 +43,21 @@ class AsyncJob:
         return f"<job {self.id}>"
 
     async def result(self, timeout: Duration | None = None) -> Any:
-        """What the task returned. None waits as long as it takes, 0 looks once.
+        """What the task returned: as the type that its function is annotated with when the @task is known here, else
+        as plain JSON. None waits as long as it takes, 0 looks once.
 
         Raises TaskFailed (with `failure`), TaskCanceled or TaskExpired as it closed; WaitTimeout while it is still
         open, and the wait may be repeated; NotFound; Unavailable when no server answered for 30 s, or for all of
-        `timeout`.
+        `timeout`; InvalidArgument for a result that this process cannot read.
         """
-        limit = None if timeout is None else seconds(timeout, "timeout", most=_LONGEST_WAIT)
-        view = await self._closed(limit)
+        limit = None if timeout is None else seconds(timeout, "timeout", most=LONGEST_WAIT)
+        return self.outcome(await self._closed(limit))
+
+    def outcome(self, view: TaskView) -> Any:
+        """What the task returned, or the error that tells how it ended, from its view once it has closed."""
         match view.state:
             case "SUCCEEDED":
-                return from_payloads(view.result or (), "result")
+                return self._client.converter.from_payloads(view.result or (), "result", self._result)
             case "CANCELED":
                 raise TaskCanceled(view.cancel_reason or "")
             case "EXPIRED":

@@ -1,9 +1,9 @@
 """What a handler's annotations say about its payload and its result, and how values of those types look in JSON.
 
-msgspec knows most types: dataclasses, Structs, attrs classes, TypedDict, NamedTuple, datetime and its kin, Decimal, UUID,
-bytes (base64), enums, and containers of them. Added here are pydantic models, which are only looked for where pydantic
-is loaded anyway, and unions whose members msgspec cannot tell apart: the member whose JSON is exactly what arrived is
-taken, else the first one that fits.
+msgspec knows most types: dataclasses, Structs, attrs classes, TypedDict, NamedTuple, datetime and its kin, Decimal,
+UUID, bytes (base64), enums, and containers of them. Added here are pydantic models, which are only looked for where
+pydantic is loaded anyway, and unions whose members msgspec cannot tell apart: the member whose JSON is exactly what
+arrived is taken, else the first one that fits.
 
 Annotations are read when they are first needed, because they may name a class that is defined further down.
 """
@@ -60,11 +60,11 @@ class Hint:
         return None.__class__ if found in (typing.NoReturn, typing.Never) else found
 
     def decoder(self, hook: Hook) -> msgspec.json.Decoder[Any]:
-        """Reads JSON. TypeError for a type that nothing can tell apart in JSON."""
+        """Reads JSON. TypeError for a type of which nothing can be read."""
         try:
             return msgspec.json.Decoder(self.shape, dec_hook=hook)
         except TypeError as error:
-            raise TypeError(f"{self._where or self.type} cannot be told apart in JSON: {error}") from error
+            raise TypeError(f"{self._where or self.type} has no form in JSON that can be read: {error}") from error
 
     @property
     def shape(self) -> Any:
@@ -101,7 +101,14 @@ def of_value(value: object) -> Hint:
 
 
 # --------------------------------------------------------------------------------------------------------------- unions
-class Choice:
+class _AnyInstance(type):
+    """msgspec looks whether a hook made an instance of the class it was asked for: for a union any member is one."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return True
+
+
+class Choice(metaclass=_AnyInstance):
     """Base of the stand-ins for a union; a class for each, made by `_choice`."""
 
     members: tuple[Any, ...] = ()
@@ -115,7 +122,7 @@ def _shape(hint: Any) -> Any:
         return hint
     if origin in (Union, types.UnionType):
         members = tuple(map(_shape, args))
-        together = Union[members]  # noqa: UP007 - made of a tuple
+        together = Union.__getitem__(members)
         return together if _known(together) else _choice(members)
     shaped = tuple(_shape(arg) if not isinstance(arg, list) else arg for arg in args)
     return hint if shaped == args else origin[shaped]
@@ -130,10 +137,11 @@ def _known(union: Any) -> bool:
 
 
 def _choice(members: tuple[Any, ...]) -> type[Choice]:
-    return type("Choice", (Choice,), {"members": members})
+    return _AnyInstance("Choice", (Choice,), {"members": members})  # type: ignore[return-value]
 
 
-def _chosen(choice: type[Choice], value: object, hook: Hook, plain: Callable[[object], object]) -> object:
+def chosen(choice: type[Choice], value: object, hook: Hook, plain: Callable[[object], object]) -> object:
+    """The value as the member that it stands for. ValueError when it fits none."""
     fitting: list[object] = []
     for member in choice.members:
         try:
@@ -157,17 +165,14 @@ def plain(value: object) -> object:
     raise NotImplementedError(f"objects of type {type(value).__name__} are not supported")
 
 
-def from_plain(kind: type, value: object, hook: Hook, plain: Callable[[object], object]) -> object:
-    """A value of a type that msgspec does not know. ValueError for what does not fit."""
+def from_plain(kind: type, value: object) -> object:
+    """A value of a type that msgspec does not know. NotImplementedError when nothing makes one, ValueError for what
+    does not fit."""
     if kind is object:
         return value
-    if isinstance(kind, type):
-        if issubclass(kind, Choice):
-            return _chosen(kind, value, hook, plain)
-        if _is_model(kind):
-            return _validated(kind, value)
-    name = getattr(kind, "__name__", str(kind))
-    raise ValueError(f"Nothing here makes a `{name}`, got `{type(value).__name__}`")
+    if isinstance(kind, type) and _is_model(kind):
+        return _validated(kind, value)
+    raise NotImplementedError(f"Nothing here makes a `{getattr(kind, '__name__', kind)}`")
 
 
 def _is_model(kind: type) -> bool:

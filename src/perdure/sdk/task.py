@@ -7,14 +7,16 @@ without the module: moving the function to another file strands nothing. Two fun
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from perdure.core.durations import Duration, seconds
 from perdure.core.errors import InvalidArgument
 from perdure.core.limits import MAX_PRIORITY
 from perdure.core.messages import TimeoutOptions
-from perdure.core.model import RetryPolicy
+from perdure.core.model import DEFAULT_RETRY, RetryPolicy
+from perdure.sdk import hints
+from perdure.sdk.retry import AfterError, retry_policy
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,6 +38,7 @@ class Task(Generic[P, R]):
         priority: int = 3,
         weight: int = 1,
         process: bool = False,
+        after_error: AfterError | None = None,
     ) -> None:
         self.function = function
         self.name = name
@@ -45,6 +48,8 @@ class Task(Generic[P, R]):
         self.priority = priority
         self.weight = weight
         self.process = process
+        self.after_error = after_error or AfterError()
+        self.payload, self.result = hints.of_function(function)
         self.is_async = inspect.iscoroutinefunction(function)
         self.__doc__ = function.__doc__
         self.__name__ = name
@@ -73,6 +78,8 @@ def task(
     priority: int = 3,
     weight: int = 1,
     process: bool = False,
+    retry_if: Callable[[BaseException], bool] | None = None,
+    retries_for: Mapping[type[BaseException], RetryPolicy | int] | None = None,
 ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 def task(
     function: Callable[..., Any] | None = None,
@@ -89,6 +96,8 @@ def task(
     priority: int = 3,
     weight: int = 1,
     process: bool = False,
+    retry_if: Callable[[BaseException], bool] | None = None,
+    retries_for: Mapping[type[BaseException], RetryPolicy | int] | None = None,
 ) -> Any:
     """Make a durable task of `def f(ctx, payload)` or `async def f(ctx, payload)`; bare or with options.
 
@@ -105,30 +114,29 @@ def task(
     process            run in a child process of the worker: for plain functions that compute. It can be killed, so
                        cancel and time-out end it whatever it does, and a crash ends only its own attempt. The function
                        must be at the top level of a module
+    retry_if           asked with the exception of an attempt that failed: False ends the task, whatever attempts remain
+    retries_for        exception classes with what `retries` takes, for errors of the first class that fits (subclasses
+                       too); within the `max_attempts` of `retries`, which count all attempts
 
-    Times are seconds or text such as "10m" or "1h30m". Raises InvalidArgument for a bad option, TypeError for a
-    function that cannot be called as f(ctx, payload), and ValueError for a name that is taken.
+    FatalError and RetryableError decide by themselves, before `retry_if` and `retries_for`. Payload and result have the
+    types that the function is annotated with (docs/handlers.md). Times are seconds or text such as "10m" or "1h30m".
+
+    Raises InvalidArgument for a bad option, TypeError for a function that cannot be called as f(ctx, payload) or a
+    `retry_if` that is async, and ValueError for a name that is taken.
     """
-    if type(priority) is not int or not 1 <= priority <= MAX_PRIORITY:
-        raise InvalidArgument(f"priority is {priority!r}", field="priority", limit=f"1 to {MAX_PRIORITY}")
-    if type(weight) is not int or weight < 1:
-        raise InvalidArgument(f"weight is {weight!r}", field="weight", limit="1 and more", kind="int")
-    timeouts = TimeoutOptions(
-        schedule_to_start=_duration(schedule_to_start, "schedule_to_start"),
-        start_to_close=_duration(timeout, "timeout"),
-        schedule_to_close=_duration(schedule_to_close, "schedule_to_close"),
-        heartbeat=_duration(heartbeat_timeout, "heartbeat_timeout"),
-        lease=_duration(lease, "lease"),
-    )
-    retry = _retry_policy(retries)
+    _check_integer(priority, "priority", MAX_PRIORITY)
+    _check_integer(weight, "weight", None)
+    times = (schedule_to_start, timeout, schedule_to_close, heartbeat_timeout, lease)
+    limits = None if times == (None,) * len(times) else _timeouts(*times)
+    retry = None if retries is None else retry_policy(retries, "retries")
+    after_error = AfterError.of(retry_if, retries_for or {}, retry or DEFAULT_RETRY)
 
     def decorate(function: Callable[P, R]) -> Task[P, R]:
         _check(function)
         if process:
             _check_loadable(function)
         known_as = name if name is not None else function.__name__
-        limits = timeouts if timeouts != TimeoutOptions() else None
-        return _register(Task(function, known_as, queue, retry, limits, priority, weight, process))
+        return _register(Task(function, known_as, queue, retry, limits, priority, weight, process, after_error))
 
     return decorate if function is None else decorate(function)
 
@@ -167,13 +175,27 @@ def _check_loadable(function: Callable[..., Any]) -> None:
         raise TypeError(f"{where} is defined in a function; another process can only load it from the top of a module")
 
 
+def _check_integer(value: object, field: str, most: int | None) -> None:
+    if type(value) is not int or value < 1 or (most is not None and value > most):
+        limit = "1 and more" if most is None else f"1 to {most}"
+        raise InvalidArgument(f"{field} is {value!r}", field=field, limit=limit, kind=type(value).__name__)
+
+
+def _timeouts(
+    schedule_to_start: Duration | None,
+    timeout: Duration | None,
+    schedule_to_close: Duration | None,
+    heartbeat_timeout: Duration | None,
+    lease: Duration | None,
+) -> TimeoutOptions:
+    return TimeoutOptions(
+        schedule_to_start=_duration(schedule_to_start, "schedule_to_start"),
+        start_to_close=_duration(timeout, "timeout"),
+        schedule_to_close=_duration(schedule_to_close, "schedule_to_close"),
+        heartbeat=_duration(heartbeat_timeout, "heartbeat_timeout"),
+        lease=_duration(lease, "lease"),
+    )
+
+
 def _duration(value: Duration | None, field: str) -> float | None:
     return None if value is None else seconds(value, field, least=0.001)
-
-
-def _retry_policy(retries: RetryPolicy | int | None) -> RetryPolicy | None:
-    if retries is None or isinstance(retries, RetryPolicy):
-        return retries
-    if type(retries) is not int or retries < 0:
-        raise InvalidArgument(f"retries is {retries!r}", field="retries", limit="a RetryPolicy, or 0 and more")
-    return RetryPolicy(max_attempts=retries + 1)

@@ -72,7 +72,7 @@ def count(tasks: Iterable[Task], first: str, last: str, most: int) -> list[LaneC
     leased = Counter(islice((task.lane for task in ours if task.session is not None), most))
     return census(
         most,
-        ((lane, min(len(found), most), _oldest_head(found)) for lane, found in ready.items()),
+        ((lane, min(len(found), most), _oldest_head(found)) for lane, found in sorted(ready.items())[:MAX_LANES]),
         leased.items(),
         [(None, 0, len(alarms)), *((lane, state, number) for (lane, state), number in waiting.items())],
     )

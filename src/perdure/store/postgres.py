@@ -80,7 +80,7 @@ class PostgresStore:
                 done = {row[0] for row in await session.fetch("migrations")}
             missing = [name for name, _ in migrations("postgres") if name not in done]
             if missing:
-                raise Conflict(f"the database lacks {', '.join(missing)}: run `perdure migrate`")
+                raise Conflict(f"the database lacks {', '.join(missing)}: run `perdure migrate`", field="schema")
             self._clock.learn((await session.fetch("clock"))[0][0])
 
     async def close(self) -> None:

@@ -223,12 +223,13 @@ class SqliteStore:
         """Other processes do not speak."""
 
     async def _rows(self, sql: str, values: Any = ()) -> list[Row]:
+        """Between batches the writer reads, whose cache holds what it wrote; on it an open batch would be seen."""
         await self._pause()
         reader = self._mine(self._reader)
-        if reader is not self._writer:
+        if reader is not self._writer and self._turn.locked():
             return await reader.patiently(sql, values)
-        async with self._turn:  # a database in memory has one connection, on which an open batch would be seen
-            return reader.rows(sql, values)
+        async with self._turn:
+            return await self._mine(self._writer).patiently(sql, values)
 
     async def _pause(self) -> None:
         if self._switch is not None:

@@ -70,6 +70,7 @@ class Heartbeats:
         self._due = 0.0  # when the thread is going to look again, on the monotonic clock
         self._ending = False
         self._healthy = True
+        self.answered_at: float | None = None  #: the last request, on the monotonic clock
         self._thread = threading.Thread(target=self._main, name="perdure-heartbeat", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake = asyncio.Event()
@@ -176,7 +177,7 @@ class Heartbeats:
         if not self._healthy:
             self._healthy = True
             log.info("heartbeats are answered again")
-        now = time.monotonic()
+        self.answered_at = now = time.monotonic()
         for run, (progress, checkpoint), action in zip(runs, news, reply.actions, strict=True):
             run.acknowledged = True
             run.sent_progress, run.sent_checkpoint = progress, checkpoint

@@ -1,19 +1,27 @@
 """What a worker process hears from outside: signals, and the end of its supervisor.
 
 The first SIGTERM or SIGINT drains; the second exits at once with status 128 + its number (field case B123). A
-supervised process also drains when its supervisor is gone: it holds the reading end of a pipe that nobody writes
-to, and which ends with the supervisor, however that died.
+supervised process also drains when its supervisor is gone: they share a pair of sockets, and its end of it ends with
+the supervisor, however that died. The other way it tells how it is, once a second, and that it wants to be replaced.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
+import threading
 from collections.abc import Callable
 
+import msgspec
+
+from perdure.worker.status import WorkerStatus
+
 SUPERVISED = "PERDURE_SUPERVISED"
-"""Environment variable of a supervised process: its incarnation and the descriptor of the pipe, such as "123:4"."""
+"""Environment variable of a supervised process: its incarnation and the descriptor of its socket, such as "123:4"."""
+LEAVE_SECONDS = 5.0
+"""For the interpreter of a worker that is done to end by itself."""
 
 
 def on_stop_signals(stop: Callable[[], None], force: Callable[[], None] | None = None) -> None:
@@ -38,9 +46,10 @@ def on_stop_signals(stop: Callable[[], None], force: Callable[[], None] | None =
 class Lifeline:
     """A supervised process's tie to its supervisor, which also chose its incarnation."""
 
-    def __init__(self, incarnation: int, pipe: int) -> None:
+    def __init__(self, incarnation: int, tie: int) -> None:
         self.incarnation = incarnation
-        self._pipe = pipe
+        self._tie = tie
+        os.set_blocking(tie, False)
 
     @staticmethod
     def taken() -> Lifeline | None:
@@ -48,16 +57,36 @@ class Lifeline:
         value = os.environ.pop(SUPERVISED, "")
         if not value:
             return None
-        incarnation, _, pipe = value.partition(":")
-        os.set_inheritable(int(pipe), False)
-        return Lifeline(int(incarnation), int(pipe))
+        incarnation, _, tie = value.partition(":")
+        os.set_inheritable(int(tie), False)
+        return Lifeline(int(incarnation), int(tie))
 
     def watch(self, ended: Callable[[], None]) -> None:
         """Call `ended`, on the running loop, when the supervisor is gone."""
         loop = asyncio.get_running_loop()
 
         def hear() -> None:
-            loop.remove_reader(self._pipe)
+            loop.remove_reader(self._tie)
             ended()
 
-        loop.add_reader(self._pipe, hear)
+        loop.add_reader(self._tie, hear)
+
+    def tell(self, report: ProcessReport) -> None:
+        """To the supervisor. One that does not listen misses it: there will be another in a second."""
+        with contextlib.suppress(OSError):
+            os.write(self._tie, msgspec.json.encode(report) + b"\n")
+
+
+class ProcessReport(msgspec.Struct, omit_defaults=True):
+    """A line from a worker process to its supervisor."""
+
+    status: WorkerStatus | None = None
+    leaving: bool = False  #: it drains and wants another process to take its place at once
+
+
+def leave_soon() -> None:
+    """To be called when all is done: ends this process in a few seconds, should a thread that a handler left behind
+    keep the interpreter (field case B123)."""
+    timer = threading.Timer(LEAVE_SECONDS, os._exit, (0,))
+    timer.daemon = True
+    timer.start()

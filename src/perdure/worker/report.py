@@ -29,7 +29,7 @@ from perdure.core.errors import (
 )
 from perdure.core.messages import Complete, Completed, Completion
 from perdure.sdk.batch import Batcher
-from perdure.worker.execute import Run, refused
+from perdure.worker.execute import Run, refused, undecided
 
 log = logging.getLogger("perdure.worker")
 
@@ -51,6 +51,7 @@ class Reporter:
         self._answered = answered
         self._loop = asyncio.get_running_loop()
         self._batcher = Batcher(self._send, _size, most=_MOST, most_bytes=_REQUEST_BYTES)
+        self._apart: set[asyncio.Task[None]] = set()
         self._open = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -59,7 +60,13 @@ class Reporter:
     def add(self, run: Run, completion: Completion) -> None:
         self._open += 1
         self._idle.clear()
-        self._batcher.add((run, completion, _PAUSE[0]))
+        report = (run, completion, _PAUSE[0])
+        if undecided(completion):  # as long as that transaction is open there is no answer: nobody else waits for it
+            sending = self._loop.create_task(self._send([report]))
+            self._apart.add(sending)
+            sending.add_done_callback(self._apart.discard)
+        else:
+            self._batcher.add(report)
 
     async def flush(self) -> None:
         """Returns once every report was answered."""
@@ -68,7 +75,9 @@ class Reporter:
     async def cancel(self) -> None:
         """Give up: the server will find out by itself that these leases ended."""
         self._given_up = True
-        await self._batcher.cancel()
+        for sending in list(self._apart):
+            sending.cancel()
+        await asyncio.gather(self._batcher.cancel(), *self._apart, return_exceptions=True)
 
     async def _send(self, reports: list[Report]) -> None:
         """One request, repeated while the server takes none."""
@@ -103,6 +112,8 @@ class Reporter:
         for report, answer in answers:
             run, completion, pause = report
             if (problem := answer.error) is None:
+                if undecided(completion) and answer.state != "SUCCEEDED":
+                    log.warning("task %s (%s): complete_in without a commit", run.delivery.task_id, run.delivery.type)
                 self._close(run)
                 continue
             task = f"task {run.delivery.task_id} ({run.delivery.type})"

@@ -4,7 +4,11 @@ A dead process's leases would run out by themselves, but only after half a minut
 happens, and it chose the incarnation of the process, so it can end the session for it. Then it starts another one: at
 once, or after a pause that grows while they die young.
 
+A process that is worn says so and drains; another one takes its place at once, while the handlers of the old one end
+in their own time.
+
 The processes are sessions of their own, so that a Ctrl-C in a terminal reaches the supervisor alone, which forwards it.
+When one has died, what its handlers had started in that session is ended as well: their tasks run again elsewhere.
 """
 
 from __future__ import annotations
@@ -14,11 +18,15 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
+import msgspec
+
 from perdure.core.errors import PerdureError
-from perdure.worker.process import SUPERVISED
+from perdure.worker.process import SUPERVISED, ProcessReport
+from perdure.worker.status import Health, ProcessHealth, WorkerStatus
 from perdure.worker.worker import new_incarnation
 
 log = logging.getLogger("perdure.supervisor")
@@ -27,6 +35,7 @@ YOUNG_SECONDS = 10.0
 """A process that dies before this age makes the next start wait."""
 SHORTEST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
+_REPORT_BYTES = 64 * 1024
 
 
 class Supervisor:
@@ -44,8 +53,8 @@ class Supervisor:
         self._processes = processes
         self._died = died
         self._hopeless = hopeless
-        self._living: dict[int, asyncio.subprocess.Process] = {}
-        self._drained: set[int] = set()  #: process ids of those that were told to drain
+        self._living: set[_Child] = set()
+        self._leaving: set[asyncio.Task[tuple[int, bool]]] = set()  #: replaced already, and not yet gone
         self._reports: set[asyncio.Task[None]] = set()
         self._stopping = False
         self._hurry = asyncio.Event()
@@ -53,14 +62,11 @@ class Supervisor:
 
     async def run(self) -> int:
         """Until `stop`, or a hopeless exit; the exit status for the supervisor's own process."""
-        reading, writing = os.pipe()  # nobody writes: the children's end ends when this process does
-        try:
-            await asyncio.gather(*(self._keep(reading) for _ in range(self._processes)))
-            if self._reports:
-                await asyncio.wait(self._reports)
-        finally:
-            os.close(reading)
-            os.close(writing)
+        await asyncio.gather(*(self._keep() for _ in range(self._processes)))
+        if self._leaving:
+            await asyncio.wait(self._leaving)
+        if self._reports:
+            await asyncio.wait(self._reports)
         return self._status
 
     def stop(self) -> None:
@@ -69,26 +75,37 @@ class Supervisor:
         self.restart()
 
     def kill(self) -> None:
-        """End all at once."""
-        for process in self._living.values():
-            process.kill()
+        """End all at once, with what their handlers started."""
+        for child in self._living:
+            child.kill()
 
     def restart(self) -> None:
         """Drain the processes that run now; others take their place, without a pause."""
         self._hurry.set()
-        for process in self._living.values():
-            self._drain(process)
+        for child in self._living:
+            child.drain()
 
-    def _drain(self, process: asyncio.subprocess.Process) -> None:
-        self._drained.add(process.pid)
-        process.send_signal(signal.SIGTERM)
+    def health(self) -> Health:
+        """How the processes are, as far as they have told."""
+        now = time.monotonic()
+        return Health(
+            self._stopping,
+            [ProcessHealth(child.pid, round(now - child.heard_at, 3), child.status) for child in self._living],
+        )
 
-    async def _keep(self, pipe: int) -> None:
+    async def _keep(self) -> None:
         """One process after the other."""
         pause = 0.0
         while not self._stopping:
             born = time.monotonic()
-            status, clean = await self._one(pipe)
+            child = await self._start()
+            ended = asyncio.create_task(self._see_off(child))
+            if await self._is_leaving(child, ended):
+                self._leaving.add(ended)
+                ended.add_done_callback(self._leaving.discard)
+                pause = 0.0
+                continue
+            status, clean = await ended
             if status in self._hopeless:
                 self._status = status
                 self.stop()
@@ -101,29 +118,49 @@ class Supervisor:
                     async with asyncio.timeout(pause):
                         await self._hurry.wait()
 
-    async def _one(self, pipe: int) -> tuple[int, bool]:
-        """A process from start to end: its exit status, negative for a signal, and whether it drained as it was told.
-        Status 0 by itself says nothing: a handler may have called `os._exit(0)`."""
+    async def _is_leaving(self, child: _Child, ended: asyncio.Task[tuple[int, bool]]) -> bool:
+        """Returns when the process has ended: False; or wants to be replaced: True. Of those that were replaced no more
+        may linger than there are others, or they would fill the machine."""
+        leaving = asyncio.create_task(child.leaving.wait())
+        await asyncio.wait((ended, leaving), return_when=asyncio.FIRST_COMPLETED)
+        leaving.cancel()
+        return not ended.done() and len(self._leaving) < self._processes
+
+    async def _start(self) -> _Child:
         incarnation = new_incarnation()
-        process = await asyncio.create_subprocess_exec(
-            *self._command,
-            env={**os.environ, SUPERVISED: f"{incarnation}:{pipe}"},
-            pass_fds=(pipe,),
-            start_new_session=True,
-        )
-        self._living[process.pid] = process
+        ours, theirs = socket.socketpair()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command,
+                env={**os.environ, SUPERVISED: f"{incarnation}:{theirs.fileno()}"},
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        child = _Child(incarnation, process, ours)
+        self._living.add(child)
         if self._stopping:
-            self._drain(process)
-        status = await process.wait()
-        del self._living[process.pid]
-        clean = status == 0 and process.pid in self._drained
-        self._drained.discard(process.pid)
+            child.drain()
+        return child
+
+    async def _see_off(self, child: _Child) -> tuple[int, bool]:
+        """When a process has ended: its exit status, negative for a signal, and whether it drained as it was told, or
+        as it had said. Status 0 by itself says nothing: a handler may have called `os._exit(0)`."""
+        status = await child.process.wait()
+        self._living.discard(child)
+        clean = status == 0 and (child.drained or child.leaving.is_set())
         if not clean:
+            child.kill()
             if not self._stopping:
-                log.error("worker process %d died with status %d", process.pid, status)
-            report = asyncio.create_task(self._report(incarnation))
+                log.error("worker process %d died with status %d", child.pid, status)
+            report = asyncio.create_task(self._report(child.incarnation))
             self._reports.add(report)
             report.add_done_callback(self._reports.discard)
+        child.let_go()
         return status, clean
 
     async def _report(self, incarnation: int) -> None:
@@ -131,3 +168,50 @@ class Supervisor:
             await self._died(incarnation)
         except PerdureError as error:
             log.warning("the server did not hear of the death; its leases will run out: %s", error)
+
+
+class _Child:
+    """A worker process, and what it has told."""
+
+    def __init__(self, incarnation: int, process: asyncio.subprocess.Process, tie: socket.socket) -> None:
+        self.incarnation = incarnation
+        self.process = process
+        self.pid = process.pid
+        self.drained = False  #: it was told to drain
+        self.leaving = asyncio.Event()  #: it drains by itself and wants to be replaced
+        self.status: WorkerStatus | None = None
+        self.heard_at = time.monotonic()
+        self._tie = tie
+        self._heard = b""
+        tie.setblocking(False)
+        asyncio.get_running_loop().add_reader(tie, self._hear)
+
+    def drain(self) -> None:
+        self.drained = True
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            self.process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """The whole session: the process, if it lives, and what its handlers started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def let_go(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._tie)
+        self._tie.close()
+
+    def _hear(self) -> None:
+        try:
+            data = self._tie.recv(_REPORT_BYTES)
+        except OSError:  # it died with something unread
+            data = b""
+        if not data:
+            asyncio.get_running_loop().remove_reader(self._tie)
+            return
+        *lines, self._heard = (self._heard + data).split(b"\n")
+        for line in lines:
+            report = msgspec.json.decode(line, type=ProcessReport)
+            self.heard_at = time.monotonic()
+            self.status = report.status or self.status
+            if report.leaving:
+                self.leaving.set()

@@ -1,12 +1,15 @@
 """A worker: polls for tasks, runs them in bounded slots, and leaves nothing behind when it goes.
 
-All of it lives on one event loop, but for plain handlers (threads.py) and heartbeats (heartbeat.py). Slots are
-given out in three ways, and never twice: to a running handler, to a poll that is under way, or free. A slot is free
-again when its handler ends, not when that was reported, so the next task runs while the report travels.
+All of it lives on one event loop, but for plain handlers (threads.py, pool.py) and heartbeats (heartbeat.py). Slots are
+given out in three ways, and never twice: to a running handler, to a poll that is under way, or free (slots.py). A slot
+is free again when its handler ends, not when that was reported, so the next task runs while the report travels.
 
 Drain: no more polls; running handlers may end; what still runs after `drain_seconds` is released, which spends no
 attempt; all reports are answered; then the session says goodbye. A poll that is under way when the drain begins is
 not called back, because it may have been answered already: whatever it brings is released at once.
+
+A worker whose process is to be replaced (wear.py) drains too, but has time: its handlers end when they end, except
+those that were told to stop and do not.
 """
 
 from __future__ import annotations
@@ -14,12 +17,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import random
 import secrets
 import socket
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, TypedDict, Unpack
 
@@ -27,10 +31,15 @@ from perdure.client.base import Service
 from perdure.core.errors import Internal, InvalidArgument, NotFound, PerdureError, PermissionDenied, Unauthenticated
 from perdure.core.messages import CloseSession, Completion, Delivery, OpenSession, Poll
 from perdure.sdk.task import REGISTRY, Task
-from perdure.worker.execute import Run, released, run_async, unknown_handler
+from perdure.worker.execute import BARE, Environment, Run, broken, released, run_async, unknown_handler
 from perdure.worker.heartbeat import ACKNOWLEDGE_SECONDS, Heartbeats
+from perdure.worker.pool import Pool
+from perdure.worker.process import Lifeline, ProcessReport
 from perdure.worker.report import Reporter
-from perdure.worker.threads import Threads
+from perdure.worker.slots import Ask, Slots
+from perdure.worker.status import WorkerStatus
+from perdure.worker.threads import Ended, Threads
+from perdure.worker.wear import Wear
 
 log = logging.getLogger("perdure.worker")
 
@@ -44,6 +53,7 @@ _TURNS = 3
 _STOP_SECONDS = 1.0  #: for handlers to notice that they are stopped
 _FLUSH_SECONDS = 2.0  #: for the last reports
 _GOODBYE_SECONDS = 0.5
+_WATCH_SECONDS = 1.0
 _PAUSE = (0.1, 5.0)
 _HOPELESS = (InvalidArgument, NotFound, PermissionDenied, Unauthenticated)
 """Answers to a poll that another try would only get again. Whatever else goes wrong passes, or gets mended."""
@@ -52,6 +62,17 @@ _HOPELESS = (InvalidArgument, NotFound, PermissionDenied, Unauthenticated)
 def new_incarnation() -> int:
     """A random number for a worker process: 63 bits, because databases have no unsigned ones."""
     return secrets.randbits(63)
+
+
+def cores() -> int:
+    """The processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _positive(name: str, value: int) -> int:
+    if value < 1:
+        raise InvalidArgument(f"{name} is {value}", field=name, limit="1 and more", kind="int")
+    return value
 
 
 class WorkerOptions(TypedDict, total=False):
@@ -63,7 +84,11 @@ class WorkerOptions(TypedDict, total=False):
     identity: str  #: its name for people; host and process id
     incarnation: int  #: tells processes apart; a new random number
     drain_seconds: float  #: how long handlers may go on once it leaves, 25
+    process_slots: int  #: handlers of @task(process=True) at once, each in a process; the cores of the machine
+    max_tasks: int | None  #: it leaves after so many, and each process of a handler too; None is no limit
+    max_memory: int | None  #: bytes; it leaves when its process has more, and each process of a handler too
     build: str  #: version of the code, for people
+    lifeline: Lifeline | None  #: to a supervisor that replaces its process when that is worn
 
 
 class Worker:
@@ -71,7 +96,9 @@ class Worker:
 
     `heartbeat_service` is a way of its own to the server for the heartbeat thread, not yet tied to an event loop;
     None shares `service`, which must then take calls from any thread. `greeted` says that `service` calls
-    `open_session` on each connect; else the worker does it when it starts.
+    `open_session` on each connect; else the worker does it when it starts. `threads` makes what plain handlers run in.
+    `environment` is what the application gives to all handlers. Entering raises TypeError when a task is annotated with
+    what cannot be read.
     """
 
     def __init__(
@@ -80,23 +107,28 @@ class Worker:
         *,
         heartbeat_service: Service | None = None,
         greeted: bool = False,
+        environment: Environment = BARE,
+        threads: Callable[[Ended], Threads] = Threads,
         **options: Unpack[WorkerOptions],
     ) -> None:
         if unknown := options.keys() - WorkerOptions.__annotations__.keys():
             raise TypeError(f"a worker has no option {', '.join(sorted(unknown))}")
-        slots = options.get("slots", 100)
-        if slots < 1:
-            raise InvalidArgument(f"slots is {slots}", field="slots", limit="1 and more", kind="int")
+        slots = _positive("slots", options.get("slots", 100))
         tasks = options.get("tasks")
         incarnation = options.get("incarnation")
         self._service = service
         self._heartbeat_service = heartbeat_service
         self._greeted = greeted
+        self._environment = environment
+        self._make_threads = threads
         self._tasks = REGISTRY if tasks is None else {task.name: task for task in tasks}
         queues = options.get("queues")
         self._queues = sorted({"default", *self._declared()}) if queues is None else list(queues)
-        self._slots = self._free = slots
-        self._batch = min(POLL_BATCH, self._slots)
+        self._process_slots = _positive("process_slots", options.get("process_slots", cores()))
+        self._slots = Slots(self._tasks, self._queues, slots, self._process_slots, POLL_BATCH)
+        self._limits = options.get("max_tasks"), options.get("max_memory")
+        self._wear = Wear(*self._limits)
+        self._lifeline = options.get("lifeline")
         self._identity = options.get("identity") or f"{socket.gethostname()}:{os.getpid()}"
         self._drain_seconds = options.get("drain_seconds", DRAIN_SECONDS)
         self._build = options.get("build", "")
@@ -105,11 +137,14 @@ class Worker:
         self._connected = False
         self._connecting = asyncio.Lock()
         self._polls = 0
+        self._polled_at: float | None = None  #: when one was answered last
         self._pollers: list[asyncio.Task[None]] = []
         self._turn = asyncio.Lock()  #: one delivery at a time
         self._running: set[Run] = set()
         self._changed = asyncio.Event()  #: slots became free, or a drain began
         self._draining = asyncio.Event()
+        self._told = False  #: to drain; else it drains because it is worn, and has time
+        self._pool: Pool | None = None
         self._fault: BaseException | None = None
 
     def _declared(self) -> dict[str, list[str]]:
@@ -123,9 +158,12 @@ class Worker:
         for queue, names in self._declared().items():
             if queue not in self._queues:
                 log.warning("queue %r is not polled; tasks declared on it: %s", queue, ", ".join(names))
+        for task in self._tasks.values():  # an annotation that cannot be read must fail here, and not the tasks
+            self._environment.converter.prepare(task.payload)
+            self._environment.converter.prepare(task.result)
         self._loop = asyncio.get_running_loop()
         self._reporter = Reporter(self._service, self._answered)
-        self._threads = Threads(self._ended)
+        self._threads = self._make_threads(self._ended)
         self._heartbeats = Heartbeats(
             self._heartbeat_service or self._service,
             self.incarnation,
@@ -133,6 +171,9 @@ class Worker:
             self._heartbeats_died,
             own_connection=self._heartbeat_service is not None,
         )
+        if any(task.process for task in self._tasks.values()):
+            self._processes()
+        self._watcher = self._loop.create_task(self._watch(), name="perdure-watch")
         for number in range(_POLLS):
             poller = self._loop.create_task(self._poll_forever(number), name=f"perdure-poll-{number}")
             poller.add_done_callback(self._poller_done)
@@ -142,7 +183,8 @@ class Worker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.drain()
+        if not self._draining.is_set() or self._lifeline is None:
+            self.drain()
         await self._wind_down()
         if self._fault is not None and error is None:
             raise self._fault
@@ -153,48 +195,61 @@ class Worker:
 
     def drain(self) -> None:
         """Begin to leave: no new tasks from here on. On the worker's event loop; harmless when repeated."""
+        self._told = True
         self._draining.set()
         self._changed.set()
 
+    def status(self) -> WorkerStatus:
+        """How it is at this moment. On the worker's event loop."""
+        now, heard_at = time.monotonic(), self._heartbeats.answered_at
+        return WorkerStatus(
+            pid=os.getpid(),
+            identity=self._identity,
+            slots=self._slots.total,
+            free=self._slots.free,
+            running=len(self._running),
+            stuck=len(self._wear.stuck()),
+            connected=self._connected,
+            draining=self._draining.is_set(),
+            poll_age=None if self._polled_at is None else now - self._polled_at,
+            heartbeat_age=None if heard_at is None else now - heard_at,
+        )
+
     # ------------------------------------------------------------------------------------------------------ polling
     async def _poll_forever(self, number: int) -> None:
-        """One of the polls. The first takes any free slots, the other waits until a whole batch is free."""
-        least = 1 if number == 0 else self._batch
+        """One of the polls."""
         while not self._draining.is_set():
-            if self._free < least:
+            ask = self._slots.ask(number)
+            if ask is None:
                 self._changed.clear()
                 await self._changed.wait()
                 continue
-            capacity = min(self._free, self._batch)
-            self._free -= capacity
-            deliveries = await self._ask(capacity)
-            self._vacate(capacity - len(deliveries))
+            deliveries = await self._ask(ask)
+            admitted = self._slots.admit(ask, deliveries)
+            self._changed.set()
             if deliveries:
-                await self._start_in_turn(deliveries)
+                await self._start_in_turn(deliveries, admitted)
 
-    def _vacate(self, slots: int) -> None:
-        """Slots are free: whoever waits for some looks again."""
-        self._free += slots
-        self._changed.set()
-
-    async def _start_in_turn(self, deliveries: list[Delivery]) -> None:
+    async def _start_in_turn(self, deliveries: list[Delivery], admitted: list[bool]) -> None:
         """Of deliveries that arrive together one is begun, and what it reports at once is sent, before the other. So
         the server works on those reports while the handlers of the other run; else each side waits for the other
         (measured, six pairs: a drain of 20,000 jobs is 17 % faster on PostgreSQL, 9 % on SQLite)."""
         async with self._turn:
-            self._start(deliveries)
+            self._start(deliveries, admitted)
             for _ in range(_TURNS):
                 await asyncio.sleep(0)
 
-    async def _ask(self, capacity: int) -> list[Delivery]:
+    async def _ask(self, ask: Ask) -> list[Delivery]:
         """One poll, repeated under its number until it is answered: leases of a lost answer come again."""
         self._polls += 1
-        body = Poll(self.incarnation, self._polls, self._queues, capacity)
+        body = Poll(self.incarnation, self._polls, list(ask.queues), ask.capacity)
         pause, longest = _PAUSE
         while not self._draining.is_set():
             try:
                 await self._connect()
-                return (await self._service.poll(body)).tasks
+                tasks = (await self._service.poll(body)).tasks
+                self._polled_at = time.monotonic()
+                return tasks
             except _HOPELESS:
                 raise
             except Exception as error:  # also a delivery that cannot be read: it ends no worker
@@ -218,7 +273,7 @@ class Worker:
         """Register this process with the server: the first thing to do on every connection. Each is a new epoch."""
         self._epoch += 1
         reply = await self._service.open_session(
-            OpenSession(self.incarnation, self._epoch, self._identity, self._queues, self._slots, self._build)
+            OpenSession(self.incarnation, self._epoch, self._identity, self._queues, self._slots.total, self._build)
         )
         self._heartbeats.start(reply.heartbeat)
         self._connected = True
@@ -237,18 +292,23 @@ class Worker:
         self.drain()
 
     # -------------------------------------------------------------------------------------------------------- running
-    def _start(self, deliveries: list[Delivery]) -> None:
+    def _start(self, deliveries: list[Delivery], admitted: list[bool]) -> None:
         beat_at = time.monotonic() + ACKNOWLEDGE_SECONDS
-        runs = [Run(item, self._tasks.get(item.type), self._heartbeats.changed, beat_at) for item in deliveries]
-        self._running.update(runs)
+        changed, given = self._heartbeats.changed, self._environment
+        runs = [Run(item, self._tasks.get(item.type), changed, beat_at, given) for item in deliveries]
         self._heartbeats.add(runs)
-        for run in runs:
-            if self._draining.is_set():
-                self._ended(run, released(run))
+        refused = []
+        for run, fits in zip(runs, admitted, strict=True):
+            if fits:
+                self._running.add(run)
+            if not fits or self._draining.is_set():
+                refused.append(run)
             elif run.task is None:
                 self._ended(run, unknown_handler(run))
             else:
                 self._begin(run, run.task)
+        for run in reversed(refused):  # each goes to the front of its queue
+            self._ended(run, released(run))
 
     def _begin(self, run: Run, task: Task[..., Any]) -> None:
         limit = run.delivery.start_to_close
@@ -256,8 +316,12 @@ class Worker:
             run.timer = self._loop.call_later(limit, self._time_out, run)
         if task.is_async:
             self._loop.create_task(self._run_async(run))
+        elif self._is_in_process(run):
+            self._processes().start(run)
         else:
             self._threads.start(run)
+        if reason := self._wear.started():
+            self._retire(reason)
 
     async def _run_async(self, run: Run) -> None:
         self._ended(run, await run_async(run))
@@ -269,8 +333,11 @@ class Worker:
         run.ended = True
         if run.timer is not None:
             run.timer.cancel()
-        self._running.discard(run)
-        self._vacate(1)
+        self._wear.ended(run)
+        if run in self._running:
+            self._running.remove(run)
+            self._slots.give_back(run.delivery)
+            self._changed.set()
         if completion is None:
             self._heartbeats.drop(run)
         else:
@@ -287,22 +354,77 @@ class Worker:
             self._heartbeats.drop(run)
             if not run.ended:
                 log.warning("task %s (%s): the lease was lost, stopping", run.delivery.task_id, run.delivery.type)
-        if run.running is not None and not run.ended:
+        if run.ended:
+            return
+        if self._is_in_process(run):
+            self._processes().stop(run)
+            return
+        if run.ctx.stop != "drain":
+            self._wear.stopped(run)
+        if run.running is not None:
             run.running.cancel()
+
+    def _is_in_process(self, run: Run) -> bool:
+        """Whether a process runs it; what takes the place of the threads takes that of the processes."""
+        return run.task is not None and run.task.process and self._make_threads is Threads
+
+    def _processes(self) -> Pool:
+        if self._pool is None:
+            changed = self._heartbeats.changed
+            self._pool = Pool(self._ended, changed, self._environment, self._process_slots, *self._limits)
+        return self._pool
+
+    # ------------------------------------------------------------------------------------------------------- wear
+    async def _watch(self) -> None:
+        """Looks at itself once a second, and tells its supervisor."""
+        complained = False
+        while True:
+            status = self.status()
+            if self._lifeline is not None:
+                leaving = self._draining.is_set() and not self._told
+                self._lifeline.tell(ProcessReport(status, leaving))
+            held = sum(self._slots.weight(run.delivery) for run in self._wear.stuck())
+            if reason := self._wear.worn(held, status.slots):
+                if self._lifeline is not None or not held:
+                    self._retire(reason)
+                elif not complained:
+                    complained = True
+                    log.error("worker %s cannot be replaced, but should be: %s", self._identity, reason)
+            await asyncio.sleep(_WATCH_SECONDS)
+
+    def _retire(self, reason: str) -> None:
+        """Drain, so that a fresh process takes the place of this one; without a supervisor that is for others to
+        see to."""
+        if self._draining.is_set():
+            return
+        log.warning("worker %s leaves, to be replaced: %s", self._identity, reason)
+        if self._lifeline is None:
+            self.drain()
+            return
+        self._lifeline.tell(ProcessReport(leaving=True))
+        self._draining.set()
+        self._changed.set()
 
     # ------------------------------------------------------------------------------------------------------- leaving
     async def _wind_down(self) -> None:
         log.info("worker %s drains; %d handlers run", self._identity, len(self._running))
-        end = self._loop.time() + self._drain_seconds
-        await self._until_idle(end)
+        await self._until(lambda: self._told or self._is_idle(), math.inf)
+        end = self._loop.time() + (self._drain_seconds if self._told else 0.0)
+        await self._until(self._is_idle, end)
         for run in list(self._running):
             if run.stop("drain"):
                 self._stopped(run)
-        await self._until_idle(self._loop.time() + _STOP_SECONDS)
+        await self._until(self._is_idle, self._loop.time() + _STOP_SECONDS)
+        if self._pool is not None:
+            self._pool.kill()
+            await self._until(
+                lambda: not any(map(self._is_in_process, self._running)), self._loop.time() + _STOP_SECONDS
+            )
         if self._running:
-            log.warning("%d handlers did not stop; their tasks are released", len(self._running))
+            log.warning("%d handlers did not stop; their tasks are given up", len(self._running))
         for run in list(self._running):
-            self._ended(run, released(run))
+            ended_by_us = run.ctx.stop == "drain"
+            self._ended(run, released(run) if ended_by_us else broken(run, "", "the handler did not stop"))
         await self._flush(max(end - self._loop.time(), _FLUSH_SECONDS))
         for poller in self._pollers:
             poller.cancel()
@@ -310,15 +432,23 @@ class Worker:
         if stuck:
             log.warning("%d polls cannot be called back", len(stuck))
         await asyncio.gather(self._say_goodbye(), self._heartbeats.stop())
+        self._watcher.cancel()
         self._threads.close()
+        if self._pool is not None:
+            self._pool.close()
         log.info("worker %s is done", self._identity)
 
-    async def _until_idle(self, end: float) -> None:
-        """Returns when no handler runs, or at `end`."""
-        while self._running and (left := end - self._loop.time()) > 0:
+    def _is_idle(self) -> bool:
+        """No handler runs that could still end."""
+        return not self._running.difference(self._wear.stuck())
+
+    async def _until(self, condition: Callable[[], bool], end: float) -> None:
+        """Returns when the condition holds, which is looked at when a handler has ended or a second is over, or at
+        `end`."""
+        while not condition() and (left := end - self._loop.time()) > 0:
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left):
+                async with asyncio.timeout(min(left, _WATCH_SECONDS)):
                     await self._changed.wait()
 
     async def _flush(self, limit: float) -> None:

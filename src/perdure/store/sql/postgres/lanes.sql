@@ -16,7 +16,7 @@ select lane from found where lane is not null limit $3;
 -- How many ready tasks each lane holds, up to a bound, and the last change of the oldest head of its priorities.
 select
     lanes.lane,
-    (select count(*) from (select from tasks where tasks.lane = lanes.lane and place is not null limit $2) as some),
+    (select count(*) from (select from tasks where tasks.lane = lanes.lane and place is not null limit $2) as counted),
     (
         select min(head.updated_at)
         from generate_series(1, 5) as priorities (priority)

@@ -1,0 +1,112 @@
+"""The OpenAPI document: what the framework derives from the handlers, and what it cannot know: examples, the problem
+documents that each operation may answer, and how callers say who they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from perdure.api.examples import ANSWERS, PROBLEMS, REQUESTS
+
+_KEY = "apiKey"
+_ALWAYS = ("400", "401", "403", "429", "503")
+_REFUSALS: dict[str, tuple[str, ...]] = {
+    "enqueueTask": ("409", "413"),
+    "enqueueTasks": ("413",),
+    "getTask": ("404", "410"),
+    "cancelTask": ("404", "410"),
+    "retryTask": ("404", "409", "410"),
+    "getJob": ("404", "410"),
+    "getJobResult": ("404", "409", "410"),
+    "cancelJob": ("404", "410"),
+}
+"""What an operation may be refused with besides _ALWAYS."""
+_HEADERS: dict[str, dict[str, Any]] = {
+    "Location": {"description": "Where to look.", "schema": {"type": "string"}},
+    "Retry-After": {"description": "Seconds until the next look makes sense.", "schema": {"type": "integer"}},
+}
+_ABOUT = (
+    "Durable background jobs. A server with API keys wants `Authorization: Bearer pdk_...`; one without takes the "
+    "namespace from the header `Perdure-Namespace`. Every error is a problem document (RFC 9457) with a stable `code`; "
+    "`retryable` says whether the same request may succeed later."
+)
+_SHORT = "Short"  #: ends the operation ids of the paths without a version, which are the same as those with one
+
+
+def by_path(name: str) -> Callable[[Any, Any, list[Any]], str]:
+    """The operation id of a handler that answers under /v1 and, for short, without it."""
+
+    def operation_id(_handler: Any, _method: Any, path: list[Any]) -> str:
+        return name if path[0] == "v1" else name + _SHORT
+
+    return operation_id
+
+
+def complete(document: dict[str, Any]) -> dict[str, Any]:
+    """The document of the framework, made whole; it is changed in place."""
+    document["info"]["description"] = _ABOUT
+    components = document["components"]
+    components["securitySchemes"] = {
+        _KEY: {"type": "http", "scheme": "bearer", "description": "An API key, made by `perdure keys create`."}
+    }
+    document["security"] = [{_KEY: []}, {}]
+    components["responses"] = {
+        f"Problem{status}": {
+            "description": example["title"],
+            "content": {
+                "application/problem+json": {
+                    "schema": {"$ref": "#/components/schemas/Problem"},
+                    "examples": {"problem": {"value": example}},
+                }
+            },
+        }
+        for status, example in PROBLEMS.items()
+    }
+    for path in document["paths"].values():
+        for operation in path.values():
+            _complete(operation)
+    return document
+
+
+def _complete(operation: dict[str, Any]) -> None:
+    name = operation["operationId"].removesuffix(_SHORT)
+    operation["summary"] = _words(name)
+    answers = operation["responses"]
+    answers.pop("400", None)  # the framework's own form, which is never sent
+    [found] = [status for status in answers if status.startswith("2")]
+    for status, example in ANSWERS[name].items():
+        answer = answers.setdefault(status, {"description": "", "content": answers[found]["content"]})
+        answer["description"] = _DESCRIPTIONS.get((name, status), "Accepted." if status == "202" else "As it is now.")
+        answer["content"] = {
+            "application/json": dict(answer["content"]["application/json"], examples={"answer": {"value": example}})
+        }
+        if status == "202":
+            answer["headers"] = dict(_HEADERS)
+    if name == "getHealth":
+        operation["security"] = []
+        answers["503"] = {"$ref": "#/components/responses/Problem503"}
+        return
+    for status in sorted((*_ALWAYS, *_REFUSALS.get(name, ()))):
+        answers[status] = {"$ref": f"#/components/responses/Problem{status}"}
+    if name in REQUESTS:
+        _show_requests(operation, name)
+
+
+_DESCRIPTIONS = {
+    ("getJob", "202"): "It is still open.",
+    ("getJob", "200"): "It has closed.",
+    ("getJobResult", "200"): "What the job returned.",
+    ("getJobResult", "202"): "It is still open.",
+}
+
+
+def _show_requests(operation: dict[str, Any], name: str) -> None:
+    reason = {"type": "object", "properties": {"reason": {"type": "string"}}, "additionalProperties": False}
+    body = operation.setdefault("requestBody", {"required": False, "content": {"application/json": {"schema": reason}}})
+    content = body["content"]["application/json"]
+    content["examples"] = {title: {"value": value} for title, value in REQUESTS[name].items()}
+
+
+def _words(name: str) -> str:
+    """enqueueTask -> Enqueue task."""
+    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name).capitalize()

@@ -1,0 +1,57 @@
+"""How worker processes are, for those who watch them."""
+
+from __future__ import annotations
+
+import msgspec
+
+READY_SECONDS = 5.0
+"""The longest silence of a process that counts as ready."""
+LIVE_SECONDS = 60.0
+"""The longest silence of a process that counts as alive, its start included."""
+
+
+class WorkerStatus(msgspec.Struct, kw_only=True):
+    """A worker at one moment. Ages are seconds."""
+
+    pid: int
+    identity: str
+    slots: int
+    free: int  #: slots that are neither taken by handlers nor set aside for a poll under way
+    running: int  #: handlers
+    stuck: int  #: of them, those that go on though they were told to stop half a minute ago
+    connected: bool  #: a server has its session
+    draining: bool  #: it takes no new tasks
+    poll_age: float | None  #: since a poll was answered; they are asked every 25 seconds while slots are free
+    heartbeat_age: float | None  #: since a heartbeat was answered; they are sent while handlers run
+
+    @property
+    def ready(self) -> bool:
+        """It takes tasks, or would if its slots were not taken."""
+        return self.connected and not self.draining
+
+
+class ProcessHealth(msgspec.Struct):
+    """A process and when it was last heard of, in seconds since."""
+
+    pid: int
+    silence: float
+    status: WorkerStatus | None = None  #: None until it has spoken
+
+    @property
+    def ready(self) -> bool:
+        return self.status is not None and self.status.ready and self.silence <= READY_SECONDS
+
+
+class Health(msgspec.Struct):
+    """All processes of a supervisor."""
+
+    stopping: bool
+    processes: list[ProcessHealth]
+
+    @property
+    def live(self) -> bool:
+        return all(process.silence <= LIVE_SECONDS for process in self.processes)
+
+    @property
+    def ready(self) -> bool:
+        return not self.stopping and any(process.ready for process in self.processes)

@@ -1,0 +1,118 @@
+"""The OpenAPI document: valid, whole, and its examples are what the server takes and answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from openapi_schema_validator import OAS31Validator
+from openapi_spec_validator import validate
+
+from perdure.api import examples, schema
+from perdure.core import messages as m
+from perdure.core.errors import Problem, from_problem
+from tests.api.calls import Rest
+
+PATHS = {
+    "/v1/tasks", "/v1/tasks:batch", "/v1/tasks/{task_id}", "/v1/tasks/{task_id}/cancel", "/v1/tasks/{task_id}/retry",
+    "/v1/jobs/{job_id}", "/jobs/{job_id}", "/v1/jobs/{job_id}/cancel", "/jobs/{job_id}/cancel",
+    "/v1/jobs/{job_id}/result", "/jobs/{job_id}/result", "/v1/queues", "/v1/workers", "/healthz",
+}  # fmt: skip
+REQUESTS: dict[str, Any] = {
+    "enqueueTask": schema.TaskRequest,
+    "enqueueTasks": schema.BatchRequest,
+    "cancelTask": schema.CancelRequest,
+    "cancelJob": schema.CancelRequest,
+}
+ANSWERS: dict[str, Any] = {
+    "enqueueTask": schema.AcceptedTask,
+    "enqueueTasks": schema.BatchReply,
+    "getTask": schema.TaskDocument,
+    "listTasks": schema.TaskList,
+    "cancelTask": m.CancelReply,
+    "retryTask": m.RetryReply,
+    "getJob": schema.Job,
+    "cancelJob": schema.Job,
+    "listQueues": schema.QueueList,
+    "listWorkers": schema.WorkerList,
+    "getHealth": schema.Health,
+}
+
+
+@pytest.fixture
+async def document(rest: Rest) -> dict[str, Any]:
+    found: dict[str, Any] = (await rest("GET", "/openapi.json")).body
+    return found
+
+
+def operations(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {op["operationId"]: op for path in document["paths"].values() for op in path.values()}
+
+
+async def test_it_is_valid_and_has_every_route(document: dict[str, Any]) -> None:
+    validate(document)
+    assert document["openapi"].startswith("3.1")
+    assert set(document["paths"]) == PATHS
+
+
+async def test_every_operation_has_words_and_examples(document: dict[str, Any]) -> None:
+    for name, operation in operations(document).items():
+        assert operation["description"], name
+        for status, answer in operation["responses"].items():
+            if status.startswith("2"):
+                assert answer["content"]["application/json"]["examples"], (name, status)
+            else:
+                assert answer["$ref"] in {f"#/components/responses/Problem{code}" for code in examples.PROBLEMS}, name
+        if "requestBody" in operation:
+            assert operation["requestBody"]["content"]["application/json"]["examples"], name
+
+
+async def test_callers_say_who_they_are_by_a_key(document: dict[str, Any]) -> None:
+    """SEC-02: everywhere but at the health check, which a balancer asks."""
+    scheme = document["components"]["securitySchemes"]["apiKey"]
+    assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
+    assert {"apiKey": []} in document["security"]
+    open_to_all = [name for name, operation in operations(document).items() if operation.get("security") == []]
+    assert open_to_all == ["getHealth"]
+
+
+async def test_examples_fit_the_schemas_that_they_stand_beside(document: dict[str, Any]) -> None:
+    """Found in the document as a reader's tool finds them."""
+    bodies = [body for operation in operations(document).values() for body in _bodies(operation)]
+    bodies += [
+        content for answer in document["components"]["responses"].values() for content in answer["content"].values()
+    ]
+    assert len(bodies) > 20
+    for body in bodies:
+        checker = OAS31Validator(body["schema"] | {"components": document["components"]})
+        for example in body["examples"].values():
+            checker.validate(example["value"])
+
+
+def _bodies(operation: dict[str, Any]) -> list[dict[str, Any]]:
+    answers = [answer for status, answer in operation["responses"].items() if status.startswith("2")]
+    return [part["content"]["application/json"] for part in [*answers, operation.get("requestBody")] if part]
+
+
+def test_examples_are_of_the_types_that_the_server_uses() -> None:
+    """And problems are those that errors make."""
+    for name, kind in REQUESTS.items():
+        for example in examples.REQUESTS[name].values():
+            msgspec.convert(example, kind)
+    for name, kind in ANSWERS.items():
+        for example in examples.ANSWERS[name].values():
+            found = msgspec.to_builtins(msgspec.convert(example, kind))
+            assert found.keys() == example.keys(), name
+    for status, example in examples.PROBLEMS.items():
+        error = from_problem(msgspec.convert(example, Problem))
+        assert msgspec.to_builtins(error.problem()) == example
+        assert str(error.status) == status
+
+
+async def test_examples_of_requests_are_accepted(rest: Rest) -> None:
+    for example in examples.REQUESTS["enqueueTask"].values():
+        assert (await rest("POST", "/v1/tasks", example)).status == 202
+    for example in examples.REQUESTS["enqueueTasks"].values():
+        answer = await rest("POST", "/v1/tasks:batch", example)
+        assert all("task_id" in item for item in answer.body["tasks"])

@@ -36,7 +36,17 @@ from perdure.client.websocket import Hook
 from perdure.core import limits
 from perdure.core.durations import Duration
 from perdure.core.ids import Mint
-from perdure.core.messages import CancelReply, CloseSession, NewTask, QueueView, TaskPage, TaskView, WorkerView
+from perdure.core.messages import (
+    Beat,
+    CancelReply,
+    CloseSession,
+    Heartbeat,
+    NewTask,
+    QueueView,
+    TaskPage,
+    TaskView,
+    WorkerView,
+)
 from perdure.database import open_store, running_engine
 from perdure.sdk.client import AsyncClient, TaskFilter, TaskOptions
 from perdure.sdk.extensions import Extensions, checked, converters
@@ -45,7 +55,7 @@ from perdure.sdk.task import Task
 from perdure.sdk.transaction import Value
 from perdure.worker.execute import Environment
 from perdure.worker.output import keep_output
-from perdure.worker.process import Lifeline, on_stop_signals
+from perdure.worker.process import Lifeline, leave_soon, on_stop_signals
 from perdure.worker.reload import on_change
 from perdure.worker.supervisor import Supervisor
 from perdure.worker.worker import Worker, WorkerOptions
@@ -216,6 +226,8 @@ class AsyncPerdure(AsyncClient):
                 lifeline.watch(worker.drain)
             calm_garbage_collector()
             await worker.draining()
+        if lifeline is not None:
+            leave_soon()
 
     async def supervise(
         self,
@@ -229,8 +241,11 @@ class AsyncPerdure(AsyncClient):
         With `files`, they are restarted when a Python file in that folder changes. `health` is host and port of an
         endpoint that tells how they are (worker/health.py); Unavailable when it cannot be opened."""
 
-        async def died(incarnation: int) -> None:
-            await (await self.service()).close_session(CloseSession(incarnation, "died"))
+        async def died(incarnation: int, begun: list[bytes]) -> None:
+            service = await self.service()
+            if begun:  # a handler that ended its process at once has used an attempt (worker/receipts.py)
+                await service.heartbeat(Heartbeat(incarnation, list(map(Beat, begun))))
+            await service.close_session(CloseSession(incarnation, "died"))
 
         supervisor = Supervisor(command, processes, died, hopeless)
         on_stop_signals(supervisor.stop, supervisor.kill)

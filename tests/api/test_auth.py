@@ -127,7 +127,7 @@ async def test_a_namespace_sees_nothing_of_another(server: Server) -> None:
         await blue.open_session(body)
         async with new_rest(server.url, **{"Perdure-Namespace": "red"}) as rest:
             assert (await rest("GET", f"/v1/tasks/{ours}")).status == 404
-            assert (await rest("GET", "/v1/workers")).body == []
+            assert (await rest("GET", "/v1/workers")).body == {"workers": []}
 
 
 async def test_a_repeated_poll_gives_nothing_to_another_namespace(server: Server) -> None:
@@ -204,7 +204,7 @@ async def test_keys_made_elsewhere_are_known_soon_and_outlast_an_outage(keyring:
     keyring.away = True
     reads = keyring.reads
     await until(lambda: keyring.reads > reads + 1)
-    assert gate.admit([(b"authorization", f"Bearer {key}".encode())]) == Caller("blue")
+    assert gate.admit([(b"authorization", f"Bearer {key}".encode())]) == Caller("blue", key=hash_key(key))
 
 
 async def test_known_keys_admit_while_the_database_is_slow(keyring: _Keys, gate: Gate) -> None:
@@ -235,3 +235,38 @@ async def test_with_keys_it_may_be(engine: Engine, keys: dict[str, str]) -> None
         assert (await rest("GET", "/healthz")).status == 200
     await server.stop()
     await server.stop()
+
+
+async def test_a_gate_that_saw_a_key_stays_locked(keyring: _Keys, gate: Gate) -> None:
+    """SEC-02: revoking the last key opens nothing, and ends what its holder was admitted to."""
+    key = new_key()
+    keyring.keys[hash_key(key)] = "blue"
+    await gate.start()
+    holder = gate.admit([(b"authorization", f"Bearer {key}".encode())])
+    assert gate.admits(holder)
+    keyring.keys.clear()
+    await gate.run_once()
+    assert gate.locked
+    assert not gate.admits(holder)
+    assert not gate.admits(Caller("blue"))
+    with pytest.raises(Unauthenticated):
+        gate.admit([])
+
+
+async def test_a_revoked_worker_gets_no_more_tasks(locked: Server, keys: dict[str, str], store: SqliteStore) -> None:
+    """Not even for a poll that was parked before."""
+    holder = HttpService(locked.url, api_key=keys["blue"])
+    parked = asyncio.ensure_future(poll(holder, 1, wait=20.0))
+    await until(lambda: bool(locked._app._wire.engine.dispatch.waiting))
+    await store.remove_api_key(hash_key(keys["blue"]))
+    again = new_key()
+    await store.add_api_key(hash_key(again), "blue", "")
+    await locked._app.gate.run_once()
+    other = HttpService(locked.url, api_key=again)
+    [task_id] = await enqueue(other)
+    assert [delivery.task_id for delivery in await poll(other, INCARNATION)] == [task_id]
+    with pytest.raises(Unauthenticated):
+        await holder.find(m.Find())
+    parked.cancel()
+    await asyncio.gather(parked, return_exceptions=True)
+    await asyncio.gather(holder.close(), other.close())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from perdure import Failure, Perdure
+from perdure.cli import exits
 from perdure.cli.exits import status
 from perdure.cli.main import cli
 from perdure.cli.show import NARROW, WIDE, show_task
@@ -177,6 +179,14 @@ def test_a_task_is_shown_whole(run: Any, monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_exit_statuses(run: Any, arguments: tuple[str, ...], expected: int) -> None:
     assert run(*arguments)[0] == expected
+
+
+def test_help_and_page_have_every_exit_status() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    table = re.findall(r"^\| (\d+|128 \+ n) \| (.+) \|$", page, re.M)
+    assert table == re.findall(r"^ ?(\d+|128 \+ n)  (.+)$", exits.__doc__ or "", re.M)
+    shown = CliRunner().invoke(cli, ["--help"]).stdout
+    assert all(re.search(rf"^ +{re.escape(number)}  {re.escape(meaning)} *$", shown, re.M) for number, meaning in table)
 
 
 def test_every_error_has_a_status_of_its_kind() -> None:

@@ -53,7 +53,7 @@ def new_task(now: int = START, **options: Any) -> Task:
 
 
 def claimed(task: Task, now: int = START, session: int = 7) -> Task:
-    return decide.claim(task, session, "w1", 1, now, new_mint(task.lease_number)).task
+    return decide.claim(task, session, "w1", 1, now, new_mint(task.lease_number).lease_bits()).task
 
 
 def received(task: Task, now: int = START) -> Task:

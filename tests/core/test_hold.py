@@ -20,7 +20,7 @@ def test_a_hold_covers_leases_whose_receipt_is_not_known_yet() -> None:
     rounds.learn(LANE, 0, 0)
     command = enqueue(timeouts=Timeouts(heartbeat=5))
     command.task_id = mint.task_id(0)
-    leased = decide.claim(decide.enqueue(command, START, rounds).task, 1, "w", 1, START, mint).task
+    leased = decide.claim(decide.enqueue(command, START, rounds).task, 1, "w", 1, START, mint.lease_bits()).task
     later = START + 6_000_000
     held = decide.ring(leased, later, mint, rounds, later + 1)[-1]
     assert not isinstance(held, Record)

@@ -121,7 +121,7 @@ class TaskLife(RuleBasedStateMachine):
     @rule(session=st.integers(1, 3))
     def claim(self, session: int) -> None:
         number = self.task.lease_number
-        self.decide(lambda: [decide.claim(self.task, session, f"w{session}", 1, self.now, self.mint)])
+        self.decide(lambda: [decide.claim(self.task, session, f"w{session}", 1, self.now, self.mint.lease_bits())])
         assert self.task.lease_number == number + 1
         assert self.task.session == session and not self.task.received
 
@@ -129,7 +129,7 @@ class TaskLife(RuleBasedStateMachine):
     @rule()
     def claim_of_another_state_is_illegal(self) -> None:
         """LEASE-08."""
-        self.refused(IllegalMove, lambda: decide.claim(self.task, 1, "w1", 1, self.now, self.mint))
+        self.refused(IllegalMove, lambda: decide.claim(self.task, 1, "w1", 1, self.now, self.mint.lease_bits()))
 
     @precondition(lambda self: self.task.state == State.LEASED)
     @rule(progress=st.none() | st.just(b"progress"))

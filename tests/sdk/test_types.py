@@ -217,6 +217,22 @@ def test_a_reader_names_the_path_of_what_does_not_fit(value: Any, path: str) -> 
     assert (caught.value.field, str(caught.value).startswith(f"{path}: ")) == (path, True)
 
 
+@dataclasses.dataclass
+class Picky:
+    x: int
+
+    def __post_init__(self) -> None:
+        raise LookupError("of the application")
+
+
+@pytest.mark.parametrize("annotation", [Picky, Foreign, Picky | Foreign, list[Picky] | Picky], ids=str)
+@pytest.mark.parametrize("value", [{"x": 1}, None, b"1"], ids=repr)
+def test_whatever_the_application_raises_a_value_that_cannot_be_made_is_refused(annotation: Any, value: Any) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        PLAIN.from_payloads(PLAIN.to_payloads(value, "payload"), "payload", Hint(annotation))
+    assert caught.value.field == "payload"
+
+
 def test_a_model_says_which_field_is_wrong() -> None:
     with pytest.raises(InvalidArgument, match=r"^payload\[0\]: born: .*\(and 1 more\)$"):
         PLAIN.to_payloads([{"id": str(UUID(int=1)), "born": "soon"}], "payload", Hint(list[User]))

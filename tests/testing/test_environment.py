@@ -231,6 +231,21 @@ def test_a_handler_may_wait_for_another_job() -> None:
         assert env.now == START + timedelta(hours=1)
 
 
+def test_execute_runs_the_job() -> None:
+    """Enqueue and wait in one request, inside a handler too."""
+
+    @task
+    def child(ctx: Context, payload: int) -> int:
+        return payload * 2
+
+    @task
+    def parent(ctx: Context, payload: int) -> int:
+        return int(env.app.execute(child, payload)) + 1
+
+    with jumping() as env:
+        assert env.app.execute(parent, 4, delay="1h") == 9
+
+
 def test_plain_handlers_run_in_the_thread_of_the_test() -> None:
     """So they see its uncommitted database connection; an eager mode does that too, a real worker cannot."""
 

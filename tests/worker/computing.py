@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from perdure import Context, FatalError, task
@@ -44,7 +45,7 @@ def pc_reports(ctx: Context, path: str) -> None:
     ctx.progress(3, 10, "half way")
     ctx.checkpoint({"at": 3})
     write(path, os.getpid())
-    while not os.path.exists(path + ".go"):
+    while not Path(path + ".go").exists():
         time.sleep(0.01)
 
 

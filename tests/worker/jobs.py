@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from perdure import Context, task
+from perdure import Context, RetryPolicy, task
 
 
 def write(path: str, line: object) -> None:
@@ -111,10 +111,20 @@ def job_closes_output(ctx: Context, payload: Any) -> str:
 
 
 @task
+def job_grows(ctx: Context, megabytes: int) -> None:
+    kept.append(os.urandom(1 << 20) * megabytes)
+
+
+kept: list[bytes] = []
+
+
+@task
 def job_prints(ctx: Context, payload: Any) -> str:
-    with open(os.devnull) as _, open(os.devnull) as _, open(os.devnull) as _:
-        print("to standard output")
-        print("to standard error", file=sys.stderr, flush=True)
+    taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(3)]  # so nothing can be written to 1 and 2
+    print("to standard output", flush=True)
+    print("to standard error", file=sys.stderr, flush=True)
+    for descriptor in taken:
+        os.close(descriptor)
     return "printed"
 
 
@@ -138,7 +148,7 @@ async def job_leaves_a_thread(ctx: Context, path: str) -> None:
 @task
 async def job_blocks_the_loop(ctx: Context, path: str) -> None:
     write(path, "started")
-    while not os.path.exists(path + ".go"):
+    while not Path(path + ".go").exists():
         time.sleep(0.01)
 
 
@@ -146,6 +156,44 @@ async def job_blocks_the_loop(ctx: Context, path: str) -> None:
 def job_append_in_process(ctx: Context, payload: dict[str, Any]) -> str:
     write(payload["path"], payload["line"])
     return ctx.task_id
+
+
+@task(lease="1s")
+async def job_short_lease(ctx: Context, payload: dict[str, Any]) -> int:
+    """Much longer than its lease."""
+    write(payload["path"], f"begun {payload['line']} in {ctx.attempt}")
+    try:
+        await asyncio.sleep(payload["seconds"])
+    finally:
+        write(payload["path"], f"ended {payload['line']} in {ctx.attempt}")
+    return ctx.attempt
+
+
+@task(lease="1s", retries=RetryPolicy(max_attempts=5, initial=0.1))
+def job_short_lease_plain(ctx: Context, payload: dict[str, Any]) -> int:
+    write(payload["path"], f"begun {payload['line']} in {ctx.attempt}")
+    end = time.monotonic() + payload["seconds"]
+    while time.monotonic() < end and not ctx.cancelled():
+        time.sleep(0.01)
+    write(payload["path"], f"ended {payload['line']} in {ctx.attempt}")
+    ctx.raise_if_cancelled()
+    return ctx.attempt
+
+
+def span(weight: int, payload: dict[str, Any]) -> None:
+    write(payload["path"], f"+{weight} {payload['line']}")
+    time.sleep(payload["seconds"])
+    write(payload["path"], f"-{weight} {payload['line']}")
+
+
+@task
+def job_span(ctx: Context, payload: dict[str, Any]) -> None:
+    span(1, payload)
+
+
+@task(weight=3)
+def job_span_heavy(ctx: Context, payload: dict[str, Any]) -> None:
+    span(3, payload)
 
 
 @task(weight=3)

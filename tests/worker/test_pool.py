@@ -20,7 +20,7 @@ from perdure.sdk.middleware import Middleware
 from perdure.worker import pool
 from perdure.worker.execute import Environment
 from perdure.worker.worker import Worker
-from tests.worker import computing  # noqa: F401  # its tasks
+from tests.worker import computing  # its tasks
 from tests.worker.fake import FakeService
 from tests.worker.processes import lines
 
@@ -152,7 +152,7 @@ async def test_a_task_that_the_process_cannot_load_fails(service: FakeService, m
     assert failed.retryable
 
 
-# ----------------------------------------------------------------------------------------------------------- how it dies
+# ---------------------------------------------------------------------------------------------------------- how it dies
 @pytest.mark.parametrize(
     ("how", "said"),
     [
@@ -195,7 +195,7 @@ async def test_a_handler_that_closes_its_output(service: FakeService) -> None:
         assert await service.result(await service.give("pc_echo", 1)) == 1
 
 
-# ------------------------------------------------------------------------------------------------------ how it is stopped
+# ---------------------------------------------------------------------------------------------------- how it is stopped
 async def start_and_cancel(service: FakeService, name: str, path: Path) -> bytes:
     lease = await service.give(name, str(path))
     await until(lambda: lines(path))
@@ -275,7 +275,7 @@ async def test_a_drain_hands_back_what_goes_on(service: FakeService, tmp_path: P
     await until(lambda: gone(lines(path)[0]))
 
 
-# ---------------------------------------------------------------------------------------------------------------- limits
+# --------------------------------------------------------------------------------------------------------------- limits
 async def test_a_process_leaves_after_so_many_tasks(service: FakeService) -> None:
     async with Worker(service, process_slots=1, max_tasks=5):
         pids = [(await service.result(await service.give("pc_pid")))[0] for _ in range(4)]

@@ -15,6 +15,7 @@ import pytest
 from perdure.core.errors import Unavailable
 from perdure.worker import supervisor as module
 from perdure.worker.process import SUPERVISED, Lifeline
+from perdure.worker.receipts import Receipts
 from perdure.worker.supervisor import Supervisor
 
 CHILD = """
@@ -40,8 +41,9 @@ class Children:
         self.command = [sys.executable, "-c", CHILD, str(self.file), status]
         self.dead: list[int] = []
 
-    async def died(self, incarnation: int) -> None:
+    async def died(self, incarnation: int, begun: list[bytes]) -> None:
         self.dead.append(incarnation)
+        self.begun = begun
 
     def born(self) -> list[tuple[int, int]]:
         """(incarnation, process id) of each, in order."""
@@ -149,7 +151,7 @@ async def test_a_report_that_nobody_hears_does_not_stop_the_supervisor(
 ) -> None:
     children = Children(tmp_path, "2")
 
-    async def died(incarnation: int) -> None:
+    async def died(incarnation: int, begun: list[bytes]) -> None:
         raise Unavailable("away")
 
     assert await Supervisor(children.command, 1, died, frozenset({2})).run() == 2
@@ -183,10 +185,10 @@ async def test_one_that_leaves_is_replaced_before_it_is_gone(tmp_path: Path, cap
     Path(f"{children.file}.go").touch()
     while len(children.born()) < 4:
         await asyncio.sleep(0.01)
-    supervisor.stop()
-    assert await running == 0
     assert children.dead == []
     assert "died" not in caplog.text
+    supervisor.stop()
+    assert await running == 0
 
 
 async def test_what_a_dead_process_has_started_ends_with_it(tmp_path: Path) -> None:
@@ -207,9 +209,17 @@ async def test_what_a_dead_process_has_started_ends_with_it(tmp_path: Path) -> N
 
 async def test_a_lifeline_ends_with_its_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
-    monkeypatch.setenv(SUPERVISED, f"7:{reading}")
-    lifeline = Lifeline.taken()
-    assert lifeline is not None
+    with Receipts.file() as file:
+        notes = os.dup(file.fileno())
+        monkeypatch.setenv(SUPERVISED, f"7:{reading}:{notes}")
+        lifeline = Lifeline.taken()
+        assert lifeline is not None
+        lifeline.receipts.note(b"a" * 28)
+        receipts = Receipts(file.fileno())
+        assert receipts.recent() == [b"a" * 28]
+        for n in range(1000):
+            lifeline.receipts.note(n.to_bytes(28))
+        assert sorted(receipts.recent()) == [n.to_bytes(28) for n in range(500, 1000)]
     assert lifeline.incarnation == 7
     assert Lifeline.taken() is None
     ended = asyncio.Event()

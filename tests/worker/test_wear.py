@@ -15,6 +15,7 @@ from perdure import Context, InvalidArgument, task
 from perdure.worker import wear, worker
 from perdure.worker.memory import resident
 from perdure.worker.process import Lifeline, ProcessReport
+from perdure.worker.receipts import Receipts
 from perdure.worker.worker import Worker
 from tests.worker.fake import FakeService, Gate
 
@@ -27,7 +28,8 @@ class Supervisor:
     def __init__(self) -> None:
         self.reading, writing = os.pipe()
         os.set_blocking(self.reading, False)
-        self.lifeline = Lifeline(1, writing)
+        with Receipts.file() as file:
+            self.lifeline = Lifeline(1, writing, file.fileno())
         self._writing = writing
 
     def reports(self) -> list[ProcessReport]:

@@ -6,7 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from perdure.api.examples import ANSWERS, PROBLEMS, REQUESTS
+from perdure.api.schema import BatchRequest, CancelRequest, TaskRequest
 
 _KEY = "apiKey"
 _ALWAYS = ("400", "401", "403", "429", "503")
@@ -46,6 +49,8 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
     """The document of the framework, made whole; it is changed in place."""
     document["info"]["description"] = _ABOUT
     components = document["components"]
+    _, bodies = msgspec.json.schema_components(set(_BODIES.values()), ref_template="#/components/schemas/{name}")
+    components["schemas"] |= bodies
     components["securitySchemes"] = {
         _KEY: {"type": "http", "scheme": "bearer", "description": "An API key, made by `perdure keys create`."}
     }
@@ -92,6 +97,14 @@ def _complete(operation: dict[str, Any]) -> None:
         _show_requests(operation, name)
 
 
+_BODIES: dict[str, type[msgspec.Struct]] = {
+    "enqueueTask": TaskRequest,
+    "enqueueTasks": BatchRequest,
+    "cancelTask": CancelRequest,
+    "cancelJob": CancelRequest,
+}
+"""What operations read; handlers read it themselves, so the framework does not know."""
+
 _DESCRIPTIONS = {
     ("getJob", "202"): "It is still open.",
     ("getJob", "200"): "It has closed.",
@@ -101,10 +114,12 @@ _DESCRIPTIONS = {
 
 
 def _show_requests(operation: dict[str, Any], name: str) -> None:
-    reason = {"type": "object", "properties": {"reason": {"type": "string"}}, "additionalProperties": False}
-    body = operation.setdefault("requestBody", {"required": False, "content": {"application/json": {"schema": reason}}})
-    content = body["content"]["application/json"]
-    content["examples"] = {title: {"value": value} for title, value in REQUESTS[name].items()}
+    body = {
+        "schema": {"$ref": f"#/components/schemas/{_BODIES[name].__name__}"},
+        "examples": {title: {"value": value} for title, value in REQUESTS[name].items()},
+    }
+    required = _BODIES[name] is not CancelRequest
+    operation["requestBody"] = {"required": required, "content": {"application/json": body}}
 
 
 def _words(name: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from litestar import Litestar, Request, Response, get, post
@@ -17,11 +17,11 @@ from litestar.di import NamedDependency, Provide
 from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
-from litestar.params import FromPath, FromQuery, HeaderParameter, JSONBody, QueryParameter
+from litestar.params import FromPath, FromQuery, HeaderParameter, QueryParameter
 
 from perdure.api import links, openapi, schema
 from perdure.api.auth import Gate
-from perdure.api.codec import MethodNotAllowed, invalid, problem_headers
+from perdure.api.codec import MethodNotAllowed, invalid, problem_headers, unreadable
 from perdure.api.parking import Parking
 from perdure.api.service import Caller, Service
 from perdure.core import limits
@@ -51,6 +51,7 @@ _UNHEALTHY = 10.0
 """Seconds of an outage after which this server is not healthy."""
 PROBLEM = "application/problem+json"
 
+T = TypeVar("T")
 AnyRequest = Request[Any, Any, Any]
 Serving = NamedDependency[Service]
 Calling = NamedDependency[Caller]
@@ -66,27 +67,25 @@ Wait = Annotated[
 
 # ---------------------------------------------------------------------------------------------------------- tasks
 @post("/v1/tasks", status_code=202, operation_id="enqueueTask")
-async def enqueue(
-    data: JSONBody[schema.TaskRequest], request: AnyRequest, service: Serving, idempotency_key: Key = None
-) -> Response[schema.AcceptedTask]:
+async def enqueue(request: AnyRequest, service: Serving, idempotency_key: Key = None) -> Response[schema.AcceptedTask]:
     """Enqueue a task. With a key, a repeat within 24 hours answers the task that the first request made; another body
     under the same key is a conflict. Without one, a request that is repeated may make a second task."""
-    written = msgspec.json.decode(await request.body(), type=schema.PayloadOnly)
+    body = await request.body()
+    data, written = _read(body, _TASK), _read(body, _PAYLOAD)
     item = schema.new_task(data, written, _utf8(idempotency_key))
     view, duplicate = await service.accept(item)
     return Response(schema.accepted(view, duplicate), status_code=202, headers=_at(view.task_id))
 
 
 @post("/v1/tasks:batch", status_code=200, operation_id="enqueueTasks")
-async def enqueue_batch(
-    data: JSONBody[schema.BatchRequest], request: AnyRequest, service: Serving
-) -> schema.BatchReply:
+async def enqueue_batch(request: AnyRequest, service: Serving) -> schema.BatchReply:
     """Enqueue 1 to 1,000 tasks; the answer has one outcome, a task id or an error, for each, in order. Each may have a
     key of its own, so a batch that is sent again doubles nothing."""
+    body = await request.body()
+    data, written = _read(body, _BATCH), _read(body, _PAYLOADS)
     outcomes: list[schema.BatchOutcome | None] = []
     items: list[m.NewTask] = []
     limits.integer(len(data.tasks), "tasks", 1, limits.MAX_BATCH)
-    written = msgspec.json.decode(await request.body(), type=schema.PayloadsOnly)
     for task, payload in zip(data.tasks, written.tasks, strict=True):
         try:
             items.append(schema.new_task(task, payload))
@@ -207,7 +206,22 @@ async def _reason(request: AnyRequest) -> str:
     if not body:
         return ""
     _need_json(request)
-    return msgspec.json.decode(body, type=schema.CancelRequest).reason
+    return _read(body, _CANCEL).reason
+
+
+_TASK = msgspec.json.Decoder(schema.TaskRequest)
+_BATCH = msgspec.json.Decoder(schema.BatchRequest)
+_PAYLOAD = msgspec.json.Decoder(schema.PayloadOnly)
+_PAYLOADS = msgspec.json.Decoder(schema.PayloadsOnly)
+_CANCEL = msgspec.json.Decoder(schema.CancelRequest)
+
+
+def _read(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """A request; InvalidArgument names the field. The framework's own reading would take text for numbers."""
+    try:
+        return decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+        raise unreadable(fault, body) from None
 
 
 # -------------------------------------------------------------------------------------------------------- servers
@@ -256,10 +270,6 @@ def _on_error(_: AnyRequest, error: Exception) -> Response[Problem]:
     match error:
         case PerdureError():
             return _problem(error.problem(), problem_headers(error))
-        case msgspec.MsgspecError():
-            return _problem(invalid(str(error)).problem(), [])
-        case RecursionError():
-            return _problem(invalid("the body is nested too deeply").problem(), [])
         case HTTPException():
             return _http_problem(error)
         case _:
@@ -272,8 +282,6 @@ _REFUSALS: dict[int, type[PerdureError]] = {404: NotFound, 405: MethodNotAllowed
 
 def _http_problem(error: HTTPException) -> Response[Problem]:
     """What the framework refused before a handler saw it."""
-    if isinstance(error.__cause__ or error.__context__, RecursionError):
-        return _problem(invalid("the body is nested too deeply").problem(), [])
     if error.status_code >= 500:
         log.error("a request failed", exc_info=error)
         return _problem(Internal().problem(), [])

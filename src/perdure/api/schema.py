@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +16,10 @@ from perdure.core.model import Failure, Payload, Payloads, RetryPolicy
 from perdure.core.states import State
 
 JSON_PLAIN = {"encoding": "json/plain"}
+MAX_DEPTH = 500
+"""Levels of nesting of a payload: what Python workers read, whatever they are doing."""
+
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 
 
 class RetryRequest(RetryPolicy, forbid_unknown_fields=True, frozen=True):
@@ -221,6 +226,8 @@ def new_task(request: TaskRequest, written: PayloadOnly, header_key: str | None 
     if key is not None and header_key is not None and key != header_key:
         raise InvalidArgument("the header Idempotency-Key says something else", field="idempotency_key", kind="str")
     data = msgspec.json.format(bytes(written.payload), indent=-1)  # so white space makes no other body of it
+    if data.count(b"[") + data.count(b"{") > MAX_DEPTH and (depth := _depth(data)) > MAX_DEPTH:
+        raise InvalidArgument(f"payload is nested {depth} levels deep", field="payload", limit=f"{MAX_DEPTH} levels")
     return m.NewTask(
         type=type_,
         payload=(Payload(JSON_PLAIN, data),),
@@ -235,6 +242,18 @@ def new_task(request: TaskRequest, written: PayloadOnly, header_key: str | None 
         timeouts=request.timeouts,
         headers=request.headers,
     )
+
+
+def _depth(data: bytes) -> int:
+    """Levels of nesting of JSON."""
+    level = deepest = 0
+    for token in _BRACKETS.finditer(data):
+        if token[0] in b"[{":
+            level += 1
+            deepest = max(deepest, level)
+        elif token[0] in b"]}":
+            level -= 1
+    return deepest
 
 
 def job(view: m.TaskView, result_url: str | None = None) -> Job:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Annotated
 
@@ -15,8 +16,6 @@ from perdure.app import AsyncPerdure
 from perdure.cli.exits import HOPELESS, USAGE
 from perdure.cli.load import folder, load
 from perdure.cli.store import shown, using
-from perdure.worker.process import leave_soon
-from perdure.worker.worker import WorkerOptions
 
 DEV_STORE = "sqlite:///perdure-dev.db"
 
@@ -65,10 +64,8 @@ def work(
         typer.Option(parser=_bytes, metavar="SIZE", help="Replace a process that has more, such as 512M."),
     ] = None,
     health: Annotated[
-        tuple[str, int] | None,
-        typer.Option(
-            parser=_address, metavar="[HOST:]PORT", help="Answer GET /live and /ready there; this machine by default."
-        ),
+        str | None,
+        typer.Option(metavar="[HOST:]PORT", help="Answer GET /live and /ready there; this machine by default."),
     ] = None,
     reload: Annotated[bool, typer.Option("--reload", help="Start again when a source file changes.")] = False,
     api_key: Annotated[str | None, typer.Option(envvar="PERDURE_API_KEY")] = None,
@@ -81,6 +78,7 @@ def work(
 
     Example: perdure worker app.py --server http://127.0.0.1:7400 --queue mail --queue default
     """
+    address = None if health is None else _address(health)
     _, found = load(target)
     if server is None and found is None:
         raise typer.BadParameter(f"{target} has no Perdure object; give --server")
@@ -95,16 +93,19 @@ def work(
             **(found.extensions if found is not None else {}),
         )
     if supervised:
-        options = WorkerOptions(
-            queues=queue, slots=slots, drain_seconds=drain, max_tasks=max_tasks, max_memory=max_memory
+        working = app.run_worker(
+            queues=queue,
+            slots=slots,
+            process_slots=process_slots,
+            drain_seconds=drain,
+            max_tasks=max_tasks,
+            max_memory=max_memory,
         )
-        if process_slots is not None:
-            options["process_slots"] = process_slots
-        uvloop.run(_work(app, options))
+        uvloop.run(_work(app, working))
     else:
         command = [sys.executable, "-m", "perdure", *sys.argv[1:], "--supervised"]
         files = folder(target) if reload else None
-        raise typer.Exit(uvloop.run(_supervise(app, command, processes, files, health)))
+        raise typer.Exit(uvloop.run(_supervise(app, command, processes, files, address)))
 
 
 def develop(
@@ -129,10 +130,9 @@ def develop(
     raise typer.Exit(status)
 
 
-async def _work(app: AsyncPerdure, options: WorkerOptions) -> None:
+async def _work(app: AsyncPerdure, working: Awaitable[None]) -> None:
     async with app:
-        await app.run_worker(**options)
-    leave_soon()
+        await working
 
 
 async def _supervise(

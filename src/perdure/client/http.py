@@ -18,11 +18,11 @@ from typing import Any, Literal
 import aiohttp
 
 from perdure.client.calls import Calls
-from perdure.client.transport import CONNECT_SECONDS, ConnectionBroken, Transport, answer_within, pack, read_reply
+from perdure.client.packing import packed
+from perdure.client.transport import CONNECT_SECONDS, ConnectionBroken, Transport, answer_within, read_reply
 from perdure.client.websocket import Hook, WebSocketTransport
 from perdure.core import messages as m
-from perdure.core.errors import InvalidArgument, OutcomeUnknown, PayloadTooLarge, Unavailable
-from perdure.core.limits import MAX_BODY
+from perdure.core.errors import OutcomeUnknown, Unavailable
 
 RETRY_SECONDS = 30.0
 """How long a call is repeated, counted from its first failure; then it raises Unavailable."""
@@ -63,7 +63,7 @@ class HttpService(Calls):
         await self._transport.close()
 
     async def _ask(self, op: str, body: m.Body) -> Any:
-        data = _packed(body)
+        data = packed(body)
         wait = body.wait if isinstance(body, (m.Poll, m.Get, m.Enqueue)) else 0.0
         loop = asyncio.get_running_loop()
         deadline: float | None = None
@@ -93,16 +93,6 @@ class HttpService(Calls):
 def repeatable(body: m.Body) -> bool:
     """Whether sending this again after it may have been committed does no harm."""
     return not isinstance(body, m.Enqueue) or all(item.idempotency_key is not None for item in body.tasks)
-
-
-def _packed(body: m.Body) -> bytes:
-    try:
-        data = pack(body)
-    except (TypeError, ValueError, OverflowError) as fault:
-        raise InvalidArgument(f"the request cannot be encoded: {fault}") from None
-    if len(data) > MAX_BODY:
-        raise PayloadTooLarge(f"the request has {len(data)} bytes", field="body", limit=f"{MAX_BODY} bytes")
-    return data
 
 
 class PostTransport:

@@ -152,10 +152,8 @@ class WebSocketTransport:
             async with socket:
                 await self._serve(socket)
         except aiohttp.WSServerHandshakeError as error:
-            why = (
-                unquote((error.headers or {}).get(m.REFUSAL_HEADER, ""))
-                or f"the connection was refused: {error.message}"
-            )
+            header = "" if error.headers is None else error.headers.get(m.REFUSAL_HEADER, "")
+            why = unquote(header) or f"the server refused the connection: {error.message}"
             if (refusal := refused(error.status, why)).status < 500:
                 raise refusal from None
         except (aiohttp.ClientError, OSError, TimeoutError, ConnectionBroken) as error:

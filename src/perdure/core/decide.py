@@ -60,13 +60,14 @@ def enqueue(command: commands.Enqueue, now: int, rounds: Rounds) -> Insert:
     return Insert(task)
 
 
-def claim(task: Task, session: int, worker: str, poll: int, now: int, mint: Mint) -> Lease:
-    """A delivery lease: short until the worker acknowledges receipt."""
+def claim(task: Task, session: int, worker: str, poll: int, now: int, bits: int) -> Lease:
+    """A delivery lease: short until the worker acknowledges receipt. `bits` are random. For tasks without time-outs SQL
+    repeats this rule (`Batch.exchange`)."""
     task, now = _own(task, now)
     task.state = move(task.state, Cause.CLAIM)
     task.place = task.ready_at = None
     task.lease_number += 1
-    task.lease_bits = mint.lease_bits()
+    task.lease_bits = bits
     task.received = False
     task.session, task.worker, task.poll = session, worker, poll
     task.attempt_started_at = task.heartbeat_at = now

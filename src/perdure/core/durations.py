@@ -60,5 +60,8 @@ def _parse(text: str, field: str) -> float:
 
 def _unreadable(text: str, field: str) -> InvalidArgument:
     return InvalidArgument(
-        f'{field} is not a duration: {text!r}; write seconds, "1h30m" or "PT1H30M"', field=field, kind="str"
+        f'{field} is not a duration: {text!r}; write seconds, "1h30m" or "PT1H30M"',
+        field=field,
+        limit='seconds, "1h30m" or "PT1H30M"',
+        kind="str",
     )

@@ -98,6 +98,10 @@ def headers(value: dict[str, str], field: str) -> dict[str, str]:
     for key, text_ in value.items():
         _is(key, str, field, "a map of text")
         _is(text_, str, f"{field}.{key}", "text")
+        if not encodable(key) or not encodable(text_):
+            raise InvalidArgument(
+                f"{field} has text that UTF-8 cannot carry", field=field, limit="text that UTF-8 can carry", kind="str"
+            )
         size += len(key.encode(errors="replace")) + len(text_.encode(errors="replace"))
     if size > MAX_HEADERS:
         raise PayloadTooLarge(f"{field} has {size} bytes", field=field, limit=f"{MAX_HEADERS} bytes")

@@ -27,7 +27,7 @@ from perdure.core.ids import Mint
 from perdure.core.model import SECOND, Key, Task
 from perdure.core.rounds import Rounds
 from perdure.core.states import State, is_closed
-from perdure.engine import sessions
+from perdure.engine import exchange, sessions
 from perdure.engine.dispatch import Parked, assign, demands
 from perdure.engine.gather import Item
 from perdure.engine.ledger import Ledger
@@ -53,6 +53,7 @@ class Batch:
         clock: Callable[[], int],
         *,
         watched: Container[bytes] = (),
+        timed: Container[str] = (),
         doubled: bool = False,
         patient: bool = False,
     ) -> None:
@@ -71,16 +72,22 @@ class Batch:
         self._now = 0
         self._claimed: dict[str, list[Task]] = {}
         self._fresh: list[Parked] = []  #: polls that did not get leases of an earlier answer again
+        self.timed: str | None = None  #: a lane in which a task with time-outs was met by an exchange
+        self._exchange = False  #: all of this is one
         self._doubled = doubled  #: some of the ids that callers made are taken
         self._watched = watched  #: somebody waits here for these tasks to close
         self._patient = patient  #: wait for the lock of the one row that this batch names
         for item in items:
             if isinstance(item.command, c.Enqueue):
                 self._number(item.command)
+        if not patient and exchange.fits(items, polls, self._is_simple):
+            self._exchange = polls[0].request.lanes[0] not in timed
 
     @property
     def single(self) -> bool:
         """Whether all this batch sends is one writing statement."""
+        if self._exchange:
+            return True
         if self.polls or not self.items or self._patient:
             return False
         match self.items[0].command:
@@ -96,6 +103,12 @@ class Batch:
 
     async def run(self, rows: Rows, marks: Marks | None, monotonic: float) -> None:
         """All phases, within the transaction `rows`."""
+        if self._exchange:
+            await self._run_exchange(rows, marks, monotonic)
+        else:
+            await self._run_phases(rows, marks, monotonic)
+
+    async def _run_phases(self, rows: Rows, marks: Marks | None, monotonic: float) -> None:
         work: dict[type, list[tuple[Item, Any]]] = {}
         for item in self.items:
             work.setdefault(type(item.command), []).append((item, item.command))
@@ -119,6 +132,22 @@ class Batch:
             self._answer(item, self._enqueue, command)
         self._match()
         await self._flush(rows, [i for _, command in enqueues if command.minted and (i := command.task_id)])
+
+    async def _run_exchange(self, rows: Rows, marks: Marks | None, monotonic: float) -> None:
+        [parked] = self.polls
+        [lane] = parked.request.lanes
+        done = exchange.Exchange()
+        completions = [item.command for item in self.items if isinstance(item.command, c.Complete)]
+        await done.run(rows, completions, parked, marks.after(lane, monotonic) if marks else None, self._mint)
+        self._succeeded(self.items, done.succeeded)
+        if done.timed:
+            self.timed = lane
+            return
+        self._claimed_in(lane, done.claimed, marks, monotonic, under_full=done.under_full)
+        for task in done.claimed:
+            self._rounds.serve(lane, task.place or 0)
+        self.ledger.leased(parked.tasks)
+        await self._learn(rows)
 
     async def _flush(self, rows: Rows, minted: list[bytes]) -> None:
         """Write, then look whether ids that callers made were taken after all: a request may come twice, by ways of
@@ -247,13 +276,21 @@ class Batch:
             else:
                 others.append((item, command))
         if simple:
-            self.succeeded = await rows.succeed([command for _, command in simple.values()])
-        for task_id, (item, _) in simple.items():
-            if task_id in self.succeeded:
+            succeeded = await rows.succeed([command for _, command in simple.values()])
+            self._succeeded([item for item, _ in simple.values()], succeeded)
+        return others
+
+    def _succeeded(self, items: Sequence[Item], succeeded: set[bytes]) -> None:
+        """Of these successes, those that the database did not take by their leases alone go to the next batch, which
+        looks at their rows."""
+        self.succeeded = succeeded
+        for item in items:
+            assert isinstance(item.command, c.Complete)
+            task_id = item.command.lease.task_id
+            if task_id in succeeded:
                 self.answers.append((item, c.Changed(task_id, State.SUCCEEDED)))
             else:
                 self.deferred.append(item)
-        return others
 
     def _is_simple(self, item: Item) -> bool:
         done = item.command
@@ -291,13 +328,18 @@ class Batch:
         self._claimed = await rows.claim(wanted)
         for demand in wanted:
             tasks = self._claimed.setdefault(demand.lane, [])
-            under_full = len(tasks) < demand.limit
-            if under_full:
-                self.under_full.add(demand.lane)
-            if marks:
-                last = Place(tasks[-1].priority, tasks[-1].place or 0, tasks[-1].id) if tasks else None
-                marks.claimed(demand.lane, last, monotonic, under_full=under_full)
+            self._claimed_in(demand.lane, tasks, marks, monotonic, under_full=len(tasks) < demand.limit)
             self.ledger.load(tasks)
+
+    def _claimed_in(
+        self, lane: str, tasks: list[Task], marks: Marks | None, monotonic: float, *, under_full: bool
+    ) -> None:
+        """These tasks were found ready in a lane."""
+        if under_full:
+            self.under_full.add(lane)
+        if marks:
+            last = Place(tasks[-1].priority, tasks[-1].place or 0, tasks[-1].id) if tasks else None
+            marks.claimed(lane, last, monotonic, under_full=under_full)
 
     async def _read_chores(
         self, rows: Rows, chores: list[tuple[Item, Any]]
@@ -396,7 +438,9 @@ class Batch:
 
     def _lease(self, parked: Parked, task: Task) -> None:
         request = parked.request
-        lease = decide.claim(task, request.incarnation, request.worker, request.poll, self._now, self._mint)
+        lease = decide.claim(
+            task, request.incarnation, request.worker, request.poll, self._now, self._mint.lease_bits()
+        )
         self.ledger.apply([lease])
         parked.tasks.append(lease.task)
 

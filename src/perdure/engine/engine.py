@@ -25,6 +25,7 @@ from perdure.core.rounds import MAX_LANES, Rounds
 from perdure.engine.alarms import Alarms
 from perdure.engine.batch import Batch
 from perdure.engine.dispatch import Dispatch, Parked, PollRequest
+from perdure.engine.exchange import TIMED_SECONDS
 from perdure.engine.gather import Gatherer, Item
 from perdure.engine.hints import Hints, Notice
 from perdure.engine.marks import Marks
@@ -61,6 +62,7 @@ class Engine:
         self.watches = Watches(store)
         self.dispatch = Dispatch(self._wake)
         self._rounds = Rounds()
+        self._timed: set[str] = set()  #: lanes in which tasks with time-outs were met lately
         self._marks = Marks() if store.dead_entries else None
         self._gatherer = Gatherer()
         self._work = asyncio.Event()
@@ -172,6 +174,8 @@ class Engine:
                 if self._stopping:
                     return self._refuse(items, polls, unknown=isinstance(fault, CommitUnknown))
                 tries += 1
+                for parked in polls:  # what committed itself may have leased to them
+                    parked.repeated = True
                 if isinstance(fault, Refusal) and tries >= _REFUSALS:
                     return await self._bisect(items, polls, Internal(f"the database refused it: {fault}"))
                 self._unserve(polls)
@@ -192,7 +196,11 @@ class Engine:
             else:
                 self._faults = 0
                 self.outage.reached()
-                return self._settle(batch)
+                if batch.timed is None:
+                    return self._settle(batch, polls)
+                self._go_the_long_way(batch.timed)
+                self._settle(batch, [])
+                items = []  # its poll is still to be served
 
     async def _back_off(self, fault: StoreFault) -> None:
         self.outage.fault(fault)
@@ -229,6 +237,7 @@ class Engine:
             self._rounds,
             self.now,
             watched=self.watches,
+            timed=self._timed,
             doubled=doubled,
             patient=patient,
         )
@@ -284,14 +293,19 @@ class Engine:
             item.answer(error("the server is stopping", retry_after=1.0))
         self._gatherer.fail(Unavailable("the server is stopping", retry_after=1.0))
 
-    def _settle(self, batch: Batch) -> None:
+    def _go_the_long_way(self, lane: str) -> None:
+        """No exchanges in this lane for a while."""
+        self._timed.add(lane)
+        asyncio.get_running_loop().call_later(TIMED_SECONDS, self._timed.discard, lane)
+
+    def _settle(self, batch: Batch, polls: list[Parked]) -> None:
         """The batch is committed: answer, hand over, wake whom it concerns."""
         closed = batch.ledger.closed
         self.watches.closed(closed)
         self.watches.notify(batch.succeeded)
         hungry: list[Parked] = []
-        self.dispatch.release(parked for parked in batch.polls if parked.tasks)
-        for parked in batch.polls:
+        self.dispatch.release(parked for parked in polls if parked.tasks)
+        for parked in polls:
             parked.repeated = False
             if not parked.tasks:
                 hungry.append(parked)

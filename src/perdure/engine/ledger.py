@@ -32,6 +32,7 @@ class Ledger:
         self.rows: dict[bytes, Task] = {}
         self._writes: dict[bytes, _Write] = {}
         self._attempts: list[Attempt] = []
+        self._alarm: int | None = None  #: of leases that are written
 
     def load(self, tasks: Iterable[Task]) -> None:
         """Rows as the database has them; a row that is known already keeps its pending value."""
@@ -49,6 +50,12 @@ class Ledger:
                 raise AssertionError("a task cannot be made and closed in one batch")
             self._writes[task.id] = write if before is None or write > before else before
             self.rows[task.id] = task
+
+    def leased(self, tasks: Iterable[Task]) -> None:
+        """Leases that are written already."""
+        for task in tasks:
+            self.rows[task.id] = task
+            self._alarm = task.wake_at if self._alarm is None else min(self._alarm, task.wake_at or self._alarm)
 
     def _written(self, write: _Write) -> list[Task]:
         return [self.rows[task_id] for task_id, kind in self._writes.items() if kind is write]
@@ -74,7 +81,7 @@ class Ledger:
     def next_alarm(self) -> int | None:
         """The earliest alarm that this batch sets."""
         rows = self.rows
-        return min((wake for i in self._writes if (wake := rows[i].wake_at) is not None), default=None)
+        return min((wake for i in self._writes if (wake := rows[i].wake_at) is not None), default=self._alarm)
 
     async def flush(self, batch: Batch) -> None:
         """Write everything: a fixed number of statements, whatever the number of rows."""

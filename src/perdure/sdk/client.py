@@ -357,13 +357,13 @@ def _template(task: Task[..., Any] | str, own: Task[..., Any] | None, options: T
     if unknown := options.keys() - TaskOptions.__annotations__.keys():
         known = ", ".join(TaskOptions.__annotations__)
         raise TypeError(f"enqueue has no option {', '.join(sorted(unknown))}; it has {known}")
-    delay = options.get("delay")
+    delay, queue, priority = options.get("delay"), options.get("queue"), options.get("priority")
     return NewTask(
         _name(task),
-        queue=options.get("queue") or (own.queue if own is not None else "default"),
+        queue=(own.queue if own is not None else "default") if queue is None else queue,
         delay=delay.total_seconds() if isinstance(delay, timedelta) else delay,
         run_at=options.get("run_at"),
-        priority=options.get("priority") or (own.priority if own is not None else 3),
+        priority=(own.priority if own is not None else 3) if priority is None else priority,
         fairness_key=options.get("fairness_key", ""),
         retry=options.get("retry") or (own.retry if own is not None else None),
         timeouts=options.get("timeouts") or (own.timeouts if own is not None else None),

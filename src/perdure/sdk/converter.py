@@ -96,7 +96,7 @@ class Converter:
             decoder = self._decoder(hint)
             try:
                 return _decode(payload.data) if decoder is None else decoder.decode(payload.data)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            except Exception as error:  # noqa: BLE001 - to make a value may run the application's own code
                 raise _misfit(error, field) from None
         if encoding == "binary/null":
             return None if self._decoder(hint) is None else self._read_plain(None, field, hint)
@@ -122,7 +122,7 @@ class Converter:
         """None or bytes, as a value of the type that is declared."""
         try:
             return msgspec.convert(value, hint.shape, dec_hook=self._from_plain)
-        except msgspec.ValidationError as error:
+        except Exception as error:  # noqa: BLE001 - as above
             raise _misfit(error, field) from None
 
     def _typed_json(self, value: object, field: str, decoder: msgspec.json.Decoder[object]) -> bytes:
@@ -217,8 +217,11 @@ def _same(one: object, other: object) -> bool:
 def _misfit(error: Exception, field: str) -> InvalidArgument:
     """What a decoder says, with its path below `field`."""
     text = str(error)
-    if not isinstance(error, msgspec.ValidationError):
-        return InvalidArgument(f"{field} is not JSON: {text}", field=field, kind="bytes")
+    if isinstance(error, (msgspec.DecodeError, UnicodeDecodeError, RecursionError)):
+        if not isinstance(error, msgspec.ValidationError):
+            return InvalidArgument(f"{field} is not JSON: {text}", field=field, kind="bytes")
+    else:
+        text = f"{type(error).__name__}: {text}"
     path, found = field, _PATH.search(text)
     if found is not None:
         path, text = field + found["path"].replace("[...]", ".*"), text[: found.start()]

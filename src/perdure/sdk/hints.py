@@ -146,7 +146,7 @@ def chosen(choice: type[Choice], value: object, hook: Hook, plain: Callable[[obj
     for member in choice.members:
         try:
             found = msgspec.convert(value, member, dec_hook=hook)
-        except (msgspec.ValidationError, RecursionError):
+        except Exception:  # noqa: BLE001 - to make a value may run the application's own code
             continue
         if msgspec.to_builtins(found, enc_hook=plain) == value:
             return found

@@ -69,6 +69,16 @@ class Demand(msgspec.Struct, frozen=True):
     after: Place | None = None
 
 
+class Order(msgspec.Struct, frozen=True):
+    """What one poll is to get: each task is leased with the next of `bits`, of which there are `demand.limit`."""
+
+    demand: Demand
+    session: int
+    worker: str
+    poll: int
+    bits: Sequence[int]
+
+
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """Which tasks a list shows, newest id first, from before the id `before` on. None does not filter."""
 
@@ -149,6 +159,13 @@ class Batch(Protocol):
         """`decide.succeed` for LEASED jobs whose whole lease matches: fenced, in one statement (SQLite: two), and
         without a look at the rows. Returns the ids of those that it closed. A row held elsewhere is left alone. Leases
         name distinct tasks."""
+        ...
+
+    async def exchange(self, completions: Sequence[Complete], order: Order) -> tuple[set[bytes], list[Task], bool]:
+        """`succeed`; and then a claim that is written at once, by the rule of `decide.claim`, of ready tasks whole and
+        in order of (priority, place, id), skipping those held elsewhere. One statement on PostgreSQL. Returns the ids
+        that were closed, the tasks as they were before they were leased, and whether a task with time-outs is among
+        those that were wanted: then none was leased, and none is returned."""
         ...
 
     async def places(self, lanes: Sequence[str]) -> dict[str, tuple[int, int]]:

@@ -29,36 +29,17 @@ from perdure.store.base import (
     Doubled,
     Filter,
     KeyName,
+    Order,
     StoreFault,
     Switch,
 )
 from perdure.store.census import LaneCount, count
+from perdure.store.memory_columns import CHANGE, CLOSE, LEASE, OPEN_ONLY, without, written
 from perdure.store.memory_keys import MemoryKeys
 from perdure.store.memory_rows import Table, Transaction
 
 K = TypeVar("K")
 R = TypeVar("R")
-
-_LEASE = (
-    "state", "place", "ready_at", "lease_number", "lease_bits", "received", "session", "worker", "poll",
-    "attempt_started_at", "heartbeat_at", "lease_until", "attempt_deadline", "heartbeat_deadline", "wake_at",
-    "updated_at",
-)  # fmt: skip
-_CHANGE = (
-    *_LEASE, "priority", "attempt", "lost_deliveries", "started_at", "cancel_requested_at", "cancel_reason",
-    "cancel_deadline", "progress", "checkpoint", "failure", "done_number", "done_bits", "done_state",
-)  # fmt: skip
-_CLOSE = (
-    "state", "attempt", "lost_deliveries", "updated_at", "started_at", "cancel_requested_at", "cancel_reason",
-    "progress", "checkpoint", "failure", "result", "closed_at", "done_number", "done_bits", "done_state",
-)  # fmt: skip
-
-_OPEN_ONLY: dict[str, Any] = {
-    "place": None, "ready_at": None, "attempt_deadline": None, "heartbeat_deadline": None, "lease_until": None,
-    "cancel_deadline": None, "wake_at": None, "lease_bits": 0, "received": False, "session": None, "poll": None,
-    "heartbeat_at": None, "rowid": 0,
-}  # fmt: skip
-"""Columns that closed rows do not have, and what they read as."""
 
 
 def _wall_clock() -> int:
@@ -148,7 +129,7 @@ class MemoryStore(MemoryKeys):
 
         both = self._tables.closed.rows | self._tables.tasks.rows
         found = sorted((task for task in both.values() if passes(task)), key=lambda task: task.id, reverse=True)
-        return [_without(task, "payload", "headers", "result") for task in found[: filter.limit]]
+        return [without(task, "payload", "headers", "result") for task in found[: filter.limit]]
 
     async def sessions(self, namespace: str) -> list[WorkerSession]:
         await self.pause()
@@ -257,13 +238,13 @@ class MemoryBatch:
         await self._begin()
         snapshot = [task_id for task_id in sorted(task_ids) if self._open(task_id) is not None]
         granted = await self._lock(self._tables.tasks, snapshot, lambda task: True, wait=wait)
-        return {task_id: _without(task, "payload", "headers") for task_id, task in granted}
+        return {task_id: without(task, "payload", "headers") for task_id, task in granted}
 
     async def trace(self, task_ids: Sequence[bytes]) -> dict[bytes, Task]:
         await self._begin()
         found = {task_id: self._open(task_id) or self._closed(task_id) for task_id in task_ids}
         return {
-            task_id: _without(task, "payload", "headers", "result")
+            task_id: without(task, "payload", "headers", "result")
             for task_id, task in found.items()
             if task is not None
         }
@@ -297,7 +278,7 @@ class MemoryBatch:
 
         snapshot = self._found(self._tables.tasks, is_due, lambda task: task.wake_at)
         granted = await self._lock(self._tables.tasks, snapshot, is_due, limit=limit)
-        return [_without(task, "payload", "headers") for _, task in granted]
+        return [without(task, "payload", "headers") for _, task in granted]
 
     async def leased_by(self, incarnation: int, limit: int, *, poll: int | None = None) -> list[Task]:
         await self._begin()
@@ -338,6 +319,16 @@ class MemoryBatch:
             await self._move(decide.succeed(task, by_id[task_id], self.now).task)
         return {task_id for task_id, _ in granted}
 
+    async def exchange(self, completions: Sequence[Complete], order: Order) -> tuple[set[bytes], list[Task], bool]:
+        succeeded = await self.succeed(completions)
+        claimed = (await self.claim([order.demand]))[order.demand.lane]
+        if any(task.timeouts is not None for task in claimed):
+            return succeeded, [], True
+        for task, bits in zip(claimed, order.bits, strict=False):
+            lease = decide.claim(task, order.session, order.worker, order.poll, self.now, bits)
+            self._transaction.put(self._tables.tasks, task.id, lease.task)
+        return succeeded, claimed, False
+
     async def places(self, lanes: Sequence[str]) -> dict[str, tuple[int, int]]:
         await self._begin()
         places: dict[str, list[int]] = {lane: [] for lane in lanes}
@@ -359,27 +350,27 @@ class MemoryBatch:
             held = self._open(task.id)
             if held is None or held.lease != task.lease:
                 raise StoreFault("a closing row does not have the lease that was decided upon")
-            await self._move(_written(held, task, _CLOSE))
+            await self._move(written(held, task, CLOSE))
 
     async def _move(self, row: Task) -> None:
         """To the closed ones."""
-        for column, nothing in _OPEN_ONLY.items():
+        for column, nothing in OPEN_ONLY.items():
             setattr(row, column, nothing)
         self._transaction.put(self._tables.tasks, row.id, None)
         await self._insert(self._tables.closed, row.id, row)
 
     async def lease(self, tasks: Sequence[Task]) -> None:
-        await self._update(tasks, _LEASE)
+        await self._update(tasks, LEASE)
 
     async def change(self, tasks: Sequence[Task]) -> None:
-        await self._update(tasks, _CHANGE)
+        await self._update(tasks, CHANGE)
 
     async def _update(self, tasks: Sequence[Task], columns: tuple[str, ...]) -> None:
         await self._begin()
         for task in tasks:
             held = self._open(task.id)
             assert held is not None, "a row is updated that is not there"
-            self._transaction.put(self._tables.tasks, task.id, _written(held, task, columns))
+            self._transaction.put(self._tables.tasks, task.id, written(held, task, columns))
 
     async def insert(self, tasks: Sequence[Task]) -> None:
         await self._begin()
@@ -479,19 +470,3 @@ class MemoryBatch:
                 key.expires_at = now + extend
                 self._transaction.put(self._tables.keys, name, key)
         return len(over)
-
-
-def _written(row: Task, value: Task, columns: tuple[str, ...]) -> Task:
-    """`row` with `columns` of `value`."""
-    row = copy(row)
-    for column in columns:
-        setattr(row, column, getattr(value, column))
-    return row
-
-
-def _without(row: R, *columns: str) -> R:
-    """`row` as a select shows it that leaves columns out."""
-    row = copy(row)
-    for column in columns:
-        setattr(row, column, None)
-    return row

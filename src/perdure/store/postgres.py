@@ -28,7 +28,7 @@ from perdure.core.model import Attempt, Task, WorkerSession
 from perdure.store import rows
 from perdure.store.base import ApiKey, CommitUnknown, Filter, StoreFault, Switch
 from perdure.store.census import MAX_LANES, LaneCount, census
-from perdure.store.postgres_batch import CommitLost, PostgresBatch
+from perdure.store.postgres_batch import WARM_UP, CommitLost, PostgresBatch
 from perdure.store.postgres_clock import Clock
 from perdure.store.postgres_session import (
     ANSWER_SECONDS,
@@ -67,7 +67,7 @@ class PostgresStore:
         self._listening: asyncio.Task[None] | None = None
 
     async def _connect_writer(self) -> Session:
-        return await connect(self._url, BATCH_SETTINGS, seconds=ANSWER_SECONDS, switch=self._switch)
+        return await connect(self._url, BATCH_SETTINGS, seconds=ANSWER_SECONDS, switch=self._switch, warm_up=WARM_UP)
 
     async def _connect_reader(self) -> Session:
         return await connect(self._url, BASE_SETTINGS, seconds=ANSWER_SECONDS, switch=self._switch)

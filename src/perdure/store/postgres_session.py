@@ -7,8 +7,9 @@ the server that was promoted meanwhile, and costs little beside a failure.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import asyncpg
@@ -82,10 +83,10 @@ def _kind(sqlstate: str) -> type[StoreFault]:
 class Session:
     """One connection, used by one task at a time; `switch` is awaited before every statement."""
 
-    def __init__(self, connection: asyncpg.Connection[asyncpg.Record], switch: Switch | None) -> None:
+    def __init__(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
         self.connection = connection
         self.backend = Backend(0, 0, 0)
-        self._switch = switch
+        self.switch: Switch | None = None
         self._sql = statements("postgres")
 
     async def fetch(self, name: str, *args: Any) -> list[asyncpg.Record]:
@@ -93,30 +94,30 @@ class Session:
         return await self.fetch_sql(name, self._sql[name], *args)
 
     async def fetch_sql(self, doing: str, sql: str, *args: Any) -> list[asyncpg.Record]:
-        if self._switch is not None:
-            await self._switch()
+        if self.switch is not None:
+            await self.switch()
         with faults(doing):
             return await self.connection.fetch(sql, *args)
 
     async def write(self, name: str, *args: Any) -> int:
         """How many rows a named statement wrote."""
-        if self._switch is not None:
-            await self._switch()
+        if self.switch is not None:
+            await self.switch()
         with faults(name):
             status = await self.connection.execute(self._sql[name], *args)
         return int(status.rpartition(" ")[2])
 
     async def copy(self, table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
         """Insert rows into a table by COPY."""
-        if self._switch is not None:
-            await self._switch()
+        if self.switch is not None:
+            await self.switch()
         with faults(f"copy {table}"):
             await self.connection.copy_records_to_table(table, columns=columns, records=rows)
 
     async def run(self, command: str) -> str:
         """The tag that answers begin, commit or rollback."""
-        if self._switch is not None:
-            await self._switch()
+        if self.switch is not None:
+            await self.switch()
         with faults(command):
             return await self.connection.execute(command)
 
@@ -127,9 +128,15 @@ class Session:
 
 
 async def connect(
-    url: str, settings: dict[str, str], *, seconds: float | None, switch: Switch | None = None
+    url: str,
+    settings: dict[str, str],
+    *,
+    seconds: float | None,
+    switch: Switch | None = None,
+    warm_up: Mapping[str, tuple[Any, ...]] = MappingProxyType({}),
 ) -> Session:
-    """A connection to a server that takes writes, whose answers may each take `seconds` (None: any time)."""
+    """A connection to a server that takes writes, whose answers may each take `seconds` (None: any time). It has run
+    the statements of `warm_up`, each with its arguments."""
     with faults("connect"):
         connection = await asyncpg.connect(
             url,
@@ -146,8 +153,11 @@ async def connect(
         with faults("connect"):
             # Ids are 16 bytes to us; the driver's own codec would make an object of each.
             await connection.set_type_codec("uuid", schema="pg_catalog", encoder=bytes, decoder=bytes, format="binary")
-        session = Session(connection, switch)
+        session = Session(connection)
         session.backend = Backend(*(await session.fetch("backend"))[0])
+        for name, args in warm_up.items():
+            await session.fetch(name, *args)
+        session.switch = switch
     except BaseException:
         connection.terminate()
         raise

@@ -12,7 +12,7 @@ from msgspec.structs import astuple
 from perdure.core.commands import Complete, Heartbeat
 from perdure.core.model import Attempt, Key, Pulse, Task, WorkerSession
 from perdure.store import rows, sqlite_rows
-from perdure.store.base import DataFault, Demand, Doubled, KeyName, StoreFault, Switch
+from perdure.store.base import DataFault, Demand, Doubled, KeyName, Order, StoreFault, Switch
 from perdure.store.clock import Clock
 from perdure.store.rows import Row
 from perdure.store.sqlite_file import Connection
@@ -159,6 +159,17 @@ class SqliteBatch:
                 await self._write(expand(_DELETE_SUCCEEDED, len(group)), group)
             succeeded.update(ids)
         return succeeded
+
+    async def exchange(self, completions: Sequence[Complete], order: Order) -> tuple[set[bytes], list[Task], bool]:
+        succeeded = await self.succeed(completions)
+        claimed = (await self.claim([order.demand]))[order.demand.lane]
+        if any(task.timeouts is not None for task in claimed):
+            return succeeded, [], True
+        given = [(task.rowid, bits) for task, bits in zip(claimed, order.bits, strict=False)]
+        for part in chunks(given):
+            values = [order.session, order.worker, order.poll, self.now, *chain.from_iterable(part)]
+            await self._write(expand(SQL["take"], len(part)), values)
+        return succeeded, claimed, False
 
     async def places(self, lanes: Sequence[str]) -> dict[str, tuple[int, int]]:
         places: dict[str, tuple[int, int]] = {}

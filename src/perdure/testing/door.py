@@ -34,6 +34,8 @@ class Door(Calls):
     async def _ask(self, op: str, body: m.Body) -> Any:
         if isinstance(body, m.Get) and body.wait:
             return await self._settle(body)
+        if isinstance(body, m.Enqueue) and body.wait:
+            body = replace(body, wait=0.0)  # unanswered, its sender goes on to wait by a Get
         reply = await getattr(self._service, op)(body)
         if isinstance(body, m.Enqueue):
             for item, answer in zip(body.tasks, reply.tasks, strict=True):

@@ -49,6 +49,6 @@ async def health_server(host: str, port: int, look: Callable[[], Health]) -> Asy
 def _answer(name: str, good: bool, health: Health) -> web.Response:
     body = {name: good, "stopping": health.stopping, "processes": health.processes}
     return web.Response(
-        status=200 if good else 503, body=msgspec.json.encode(body), content_type="application/json",
+        status=200 if good else 503, body=msgspec.json.encode(body) + b"\n", content_type="application/json",
         headers={"Cache-Control": "no-store"},
     )  # fmt: skip

@@ -16,10 +16,12 @@ from collections.abc import Callable
 
 import msgspec
 
+from perdure.worker.receipts import Receipts
 from perdure.worker.status import WorkerStatus
 
 SUPERVISED = "PERDURE_SUPERVISED"
-"""Environment variable of a supervised process: its incarnation and the descriptor of its socket, such as "123:4"."""
+"""Environment variable of a supervised process: its incarnation and the descriptors of its socket and its receipts,
+such as "123:4:5"."""
 LEAVE_SECONDS = 5.0
 """For the interpreter of a worker that is done to end by itself."""
 
@@ -46,8 +48,9 @@ def on_stop_signals(stop: Callable[[], None], force: Callable[[], None] | None =
 class Lifeline:
     """A supervised process's tie to its supervisor, which also chose its incarnation."""
 
-    def __init__(self, incarnation: int, tie: int) -> None:
+    def __init__(self, incarnation: int, tie: int, receipts: int) -> None:
         self.incarnation = incarnation
+        self.receipts = Receipts(receipts)
         self._tie = tie
         os.set_blocking(tie, False)
 
@@ -57,9 +60,11 @@ class Lifeline:
         value = os.environ.pop(SUPERVISED, "")
         if not value:
             return None
-        incarnation, _, tie = value.partition(":")
-        os.set_inheritable(int(tie), False)
-        return Lifeline(int(incarnation), int(tie))
+        incarnation, tie, receipts = map(int, value.split(":"))
+        os.set_inheritable(tie, False)
+        lifeline = Lifeline(incarnation, tie, receipts)
+        os.close(receipts)  # it is mapped
+        return lifeline
 
     def watch(self, ended: Callable[[], None]) -> None:
         """Call `ended`, on the running loop, when the supervisor is gone."""

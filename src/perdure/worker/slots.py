@@ -45,6 +45,7 @@ class Slots:
         self._batch = min(batch, total)
         self._share = -(-total // processes)  #: of the slots, for each process
         heaviest = max(map(self._estimate, tasks.values()), default=1)
+        self._costs: dict[str, tuple[int, bool]] = {}  #: weight of the tasks that came, and if in a process
         self._heaviest = [heaviest, heaviest]  #: of what each poller was brought last
         self._heavy: Delivery | None = None  #: was handed back, and nothing else is asked for until it fits
         self._crowded: set[str] = set()  #: queues of which a task was handed back because no process was free
@@ -74,23 +75,24 @@ class Slots:
         """The answer to a poll: which of these tasks may start, their slots being taken from here on."""
         self.free += ask.slots
         if deliveries:
-            self._heaviest[ask.poller] = max(self._estimate(self._tasks.get(item.type)) for item in deliveries)
+            types = {item.type for item in deliveries}
+            self._heaviest[ask.poller] = max(self._estimate(self._tasks.get(name)) for name in types)
         return [self._take(item) for item in deliveries]
 
     def give_back(self, item: Delivery) -> None:
         """A task that was admitted has ended."""
-        self.free += self.weight(item)
-        if self._in_process(item):
+        weight, in_process = self._cost(item)
+        self.free += weight
+        if in_process:
             self._processes += 1
             self._crowded.clear()
 
     def weight(self, item: Delivery) -> int:
         """The slots that a task takes."""
-        task = self._tasks.get(item.type)
-        return 1 if task is None else min(task.weight, self.total)
+        return self._cost(item)[0]
 
     def _take(self, item: Delivery) -> bool:
-        weight, in_process = self.weight(item), self._in_process(item)
+        weight, in_process = self._cost(item)
         if self._heavy is not None:
             return False
         if weight > self.free:
@@ -103,9 +105,14 @@ class Slots:
         self._processes -= in_process
         return True
 
-    def _in_process(self, item: Delivery) -> bool:
+    def _cost(self, item: Delivery) -> tuple[int, bool]:
+        known = self._costs.get(item.type)
+        if known is not None:
+            return known
         task = self._tasks.get(item.type)
-        return task is not None and task.process
+        if task is None:
+            return 1, False
+        return self._costs.setdefault(item.type, (min(task.weight, self.total), task.process))
 
     def _estimate(self, task: Task[..., Any] | None) -> int:
         """The slots that a run takes, or its share of them when processes are what it lacks first."""

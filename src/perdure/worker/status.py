@@ -16,7 +16,7 @@ class WorkerStatus(msgspec.Struct, kw_only=True):
     pid: int
     identity: str
     slots: int
-    free: int  #: slots that are neither taken by handlers nor set aside for a poll under way
+    free: int  #: slots that no handler takes
     running: int  #: handlers
     stuck: int  #: of them, those that go on though they were told to stop half a minute ago
     connected: bool  #: a server has its session

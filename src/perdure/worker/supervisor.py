@@ -26,6 +26,7 @@ import msgspec
 
 from perdure.core.errors import PerdureError
 from perdure.worker.process import SUPERVISED, ProcessReport
+from perdure.worker.receipts import Receipts
 from perdure.worker.status import Health, ProcessHealth, WorkerStatus
 from perdure.worker.worker import new_incarnation
 
@@ -39,14 +40,15 @@ _REPORT_BYTES = 64 * 1024
 
 
 class Supervisor:
-    """Runs `processes` processes of `command`. `died` tells the server that an incarnation is gone. An exit status in
-    `hopeless` (such as a module that cannot be loaded) is not tried again: it ends all."""
+    """Runs `processes` processes of `command`. `died` tells the server that an incarnation is gone, and which leases it
+    had begun in its last seconds. An exit status in `hopeless` (such as a module that cannot be loaded) is not tried
+    again: it ends all."""
 
     def __init__(
         self,
         command: Sequence[str],
         processes: int,
-        died: Callable[[int], Awaitable[None]],
+        died: Callable[[int, list[bytes]], Awaitable[None]],
         hopeless: frozenset[int] = frozenset(),
     ) -> None:
         self._command = command
@@ -129,19 +131,20 @@ class Supervisor:
     async def _start(self) -> _Child:
         incarnation = new_incarnation()
         ours, theirs = socket.socketpair()
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *self._command,
-                env={**os.environ, SUPERVISED: f"{incarnation}:{theirs.fileno()}"},
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-        child = _Child(incarnation, process, ours)
+        with theirs, Receipts.file() as notes:
+            receipts = Receipts(notes.fileno())
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *self._command,
+                    env={**os.environ, SUPERVISED: f"{incarnation}:{theirs.fileno()}:{notes.fileno()}"},
+                    pass_fds=(theirs.fileno(), notes.fileno()),
+                    start_new_session=True,
+                )
+            except BaseException:
+                ours.close()
+                receipts.close()
+                raise
+        child = _Child(incarnation, process, ours, receipts)
         self._living.add(child)
         if self._stopping:
             child.drain()
@@ -157,15 +160,15 @@ class Supervisor:
             child.kill()
             if not self._stopping:
                 log.error("worker process %d died with status %d", child.pid, status)
-            report = asyncio.create_task(self._report(child.incarnation))
+            report = asyncio.create_task(self._report(child.incarnation, child.receipts.recent()))
             self._reports.add(report)
             report.add_done_callback(self._reports.discard)
         child.let_go()
         return status, clean
 
-    async def _report(self, incarnation: int) -> None:
+    async def _report(self, incarnation: int, begun: list[bytes]) -> None:
         try:
-            await self._died(incarnation)
+            await self._died(incarnation, begun)
         except PerdureError as error:
             log.warning("the server did not hear of the death; its leases will run out: %s", error)
 
@@ -173,8 +176,11 @@ class Supervisor:
 class _Child:
     """A worker process, and what it has told."""
 
-    def __init__(self, incarnation: int, process: asyncio.subprocess.Process, tie: socket.socket) -> None:
+    def __init__(
+        self, incarnation: int, process: asyncio.subprocess.Process, tie: socket.socket, receipts: Receipts
+    ) -> None:
         self.incarnation = incarnation
+        self.receipts = receipts
         self.process = process
         self.pid = process.pid
         self.drained = False  #: it was told to drain
@@ -199,6 +205,7 @@ class _Child:
     def let_go(self) -> None:
         asyncio.get_running_loop().remove_reader(self._tie)
         self._tie.close()
+        self.receipts.close()
 
     def _hear(self) -> None:
         try:

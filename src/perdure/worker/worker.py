@@ -84,7 +84,7 @@ class WorkerOptions(TypedDict, total=False):
     identity: str  #: its name for people; host and process id
     incarnation: int  #: tells processes apart; a new random number
     drain_seconds: float  #: how long handlers may go on once it leaves, 25
-    process_slots: int  #: handlers of @task(process=True) at once, each in a process; the cores of the machine
+    process_slots: int | None  #: handlers of @task(process=True) at once, each in a process; None is one a core
     max_tasks: int | None  #: it leaves after so many, and each process of a handler too; None is no limit
     max_memory: int | None  #: bytes; it leaves when its process has more, and each process of a handler too
     build: str  #: version of the code, for people
@@ -124,7 +124,8 @@ class Worker:
         self._tasks = REGISTRY if tasks is None else {task.name: task for task in tasks}
         queues = options.get("queues")
         self._queues = sorted({"default", *self._declared()}) if queues is None else list(queues)
-        self._process_slots = _positive("process_slots", options.get("process_slots", cores()))
+        given = options.get("process_slots")
+        self._process_slots = _positive("process_slots", given if given is not None else cores())
         self._slots = Slots(self._tasks, self._queues, slots, self._process_slots, POLL_BATCH)
         self._limits = options.get("max_tasks"), options.get("max_memory")
         self._wear = Wear(*self._limits)
@@ -141,6 +142,8 @@ class Worker:
         self._pollers: list[asyncio.Task[None]] = []
         self._turn = asyncio.Lock()  #: one delivery at a time
         self._running: set[Run] = set()
+        self._latest: dict[str, Run] = {}  #: of those that began, by task
+        self._behind: dict[Run, Run] = {}  #: what waits for an older attempt of its task to end
         self._changed = asyncio.Event()  #: slots became free, or a drain began
         self._draining = asyncio.Event()
         self._told = False  #: to drain; else it drains because it is worn, and has time
@@ -206,13 +209,13 @@ class Worker:
             pid=os.getpid(),
             identity=self._identity,
             slots=self._slots.total,
-            free=self._slots.free,
+            free=self._slots.total - sum(self._slots.weight(run.delivery) for run in self._running),
             running=len(self._running),
             stuck=len(self._wear.stuck()),
             connected=self._connected,
             draining=self._draining.is_set(),
-            poll_age=None if self._polled_at is None else now - self._polled_at,
-            heartbeat_age=None if heard_at is None else now - heard_at,
+            poll_age=None if self._polled_at is None else round(now - self._polled_at, 3),
+            heartbeat_age=None if heard_at is None else round(now - heard_at, 3),
         )
 
     # ------------------------------------------------------------------------------------------------------ polling
@@ -306,15 +309,30 @@ class Worker:
             elif run.task is None:
                 self._ended(run, unknown_handler(run))
             else:
-                self._begin(run, run.task)
+                self._begin(run)
         for run in reversed(refused):  # each goes to the front of its queue
             self._ended(run, released(run))
 
-    def _begin(self, run: Run, task: Task[..., Any]) -> None:
+    def _begin(self, run: Run) -> None:
+        """Start its handler. An older attempt of its task that still runs here, as after a long suspension, has lost
+        its lease, and has to end before."""
+        older = self._latest.get(run.delivery.task_id)
+        self._latest[run.delivery.task_id] = run
+        if older is None:
+            self._launch(run)
+            return
+        self._behind[older] = run
+        older.stop("lost")
+        self._stopped(older)
+
+    def _launch(self, run: Run) -> None:
+        assert run.task is not None
+        if self._lifeline is not None:
+            self._lifeline.receipts.note(run.delivery.lease)
         limit = run.delivery.start_to_close
         if limit is not None:
             run.timer = self._loop.call_later(limit, self._time_out, run)
-        if task.is_async:
+        if run.task.is_async:
             self._loop.create_task(self._run_async(run))
         elif self._is_in_process(run):
             self._processes().start(run)
@@ -338,6 +356,10 @@ class Worker:
             self._running.remove(run)
             self._slots.give_back(run.delivery)
             self._changed.set()
+            if self._latest.get(run.delivery.task_id) is run:
+                del self._latest[run.delivery.task_id]
+            if (waiting := self._behind.pop(run, None)) is not None and not waiting.ended:
+                self._launch(waiting)
         if completion is None:
             self._heartbeats.drop(run)
         else:

@@ -226,6 +226,83 @@ closed as (
 )
 select id, clock_now, pg_current_xact_id()::text::bigint from ended;
 
+-- name: exchange
+-- `succeed`, and claims of one poll, unless one of the tasks has time-outs; what changes is decide.claim. Every row ends
+-- with whether there are time-outs, the ids that were closed, the clock and the transaction id.
+with held as materialized (
+    select tasks.id, done.progress, done.checkpoint, done.result
+    from unnest($1::uuid[], $2::integer[], $3::bigint[], $4::bytea[], $5::bytea[], $6::bytea[])
+        as done (id, lease_number, lease_bits, progress, checkpoint, result)
+    join tasks on tasks.id = done.id
+    where tasks.state = 2 and tasks.kind = 1
+        and tasks.lease_number = done.lease_number and tasks.lease_bits = done.lease_bits
+    for update of tasks skip locked
+),
+ready as materialized (
+    select *
+    from open_whole as task
+    where task.lane = $8 and task.place is not null and (task.priority, task.place, task.id) > ($10, $11, $12)
+    order by task.priority, task.place, task.id
+    limit $9
+    for update skip locked
+),
+clock as materialized (
+    select
+        coalesce($7::bigint, now_us()) as now, pg_current_xact_id()::text::bigint as xid, ready.timed
+    from (select count(*) from held) as held (number)
+    cross join (select count(*), coalesce(bool_or(timeouts is not null), false) from ready) as ready (number, timed)
+),
+ended as (
+    delete from tasks
+    using held, clock
+    where tasks.id = held.id
+    returning
+        tasks.id, tasks.created_at, tasks.lease_length, tasks.max_attempts, tasks.lease_number, tasks.lease_bits,
+        tasks.kind, tasks.priority, tasks.namespace, tasks.app, tasks.type, tasks.queue, tasks.lane,
+        tasks.fairness_key, tasks.identity, tasks.run_at, tasks.expires_at, tasks.deadline, tasks.attempt_started_at,
+        tasks.retry_of, tasks.idempotency_key, tasks.worker, tasks.retry_policy, tasks.timeouts, tasks.headers,
+        tasks.payload, tasks.attempt + 1 as attempt, tasks.lost_deliveries, tasks.cancel_requested_at,
+        tasks.cancel_reason, coalesce(tasks.started_at, tasks.attempt_started_at) as started_at,
+        coalesce(held.progress, tasks.progress) as progress,
+        coalesce(held.checkpoint, tasks.checkpoint) as checkpoint, held.result,
+        greatest(clock.now, tasks.updated_at) as now
+),
+closed as (
+    insert into closed_tasks (
+        id, created_at, lease_length, max_attempts, lease_number, kind, priority, namespace, app, type, queue, lane,
+        fairness_key, identity, run_at, expires_at, deadline, attempt_started_at, retry_of, idempotency_key, worker,
+        retry_policy, timeouts, headers, payload, done_number, done_bits, done_state, state, updated_at, closed_at,
+        attempt, lost_deliveries, started_at, cancel_requested_at, cancel_reason, progress, checkpoint, result
+    )
+    select
+        id, created_at, lease_length, max_attempts, lease_number, kind, priority, namespace, app, type, queue, lane,
+        fairness_key, identity, run_at, expires_at, deadline, attempt_started_at, retry_of, idempotency_key, worker,
+        retry_policy, timeouts, headers, payload, lease_number, lease_bits, 10, 10, now, now,
+        attempt, lost_deliveries, started_at, cancel_requested_at, cancel_reason, progress, checkpoint, result
+    from ended
+),
+numbered as (
+    select ready.id, greatest(clock.now, ready.updated_at) as now, row_number() over (order by priority, place, id)
+    from ready
+    cross join clock
+    where not clock.timed
+),
+taken as (
+    update tasks
+    set state = 2, received = false, place = null, ready_at = null, lease_number = tasks.lease_number + 1,
+        lease_bits = ($16::bigint[])[numbered.row_number], session = $13, worker = $14, poll = $15,
+        attempt_started_at = numbered.now, heartbeat_at = numbered.now,
+        lease_until = numbered.now + least(10000000, tasks.lease_length),
+        wake_at = least(numbered.now + least(10000000, tasks.lease_length), tasks.deadline),
+        updated_at = numbered.now
+    from numbered
+    where tasks.id = numbered.id
+)
+select ready.*, clock.timed, array(select id from ended), clock.now, clock.xid
+from clock
+left join ready on true
+order by ready.priority, ready.place, ready.id;
+
 -- name: close
 -- Move tasks to the closed ones, fenced by the lease; what does not change stays inside the database. Columns of
 -- workflow runs are not named: jobs leave them null.

@@ -279,6 +279,17 @@ set place = null, ready_at = null,
 from (values :rows(15)) as leases
 where tasks.rowid = column1;
 
+-- name: take
+-- Write claims of one poll (session, worker, poll, now), of tasks without time-outs; what changes is decide.claim.
+update tasks
+set state = 2, received = 0, place = null, ready_at = null, lease_number = lease_number + 1, lease_bits = column2,
+    session = ?1, worker = ?2, poll = ?3, attempt_started_at = max(updated_at, ?4), heartbeat_at = max(updated_at, ?4),
+    lease_until = max(updated_at, ?4) + min(10000000, lease_length),
+    wake_at = min(max(updated_at, ?4) + min(10000000, lease_length), coalesce(deadline, 9223372036854775807)),
+    updated_at = max(updated_at, ?4)
+from (values :rows(2)) as taken
+where tasks.rowid = column1;
+
 -- name: change
 -- Write all that a decision may change on an open task.
 update tasks

@@ -101,11 +101,15 @@ COMPARISONS = (
             f"{_LATENCY}, {store}, {client}",
             f"{run}.{prefix}p50_ms",
             ("celery latency.e2e_p50_ms",),
-            most=0.7 if client == "blocking client" else None,
+            most=0.7 if prefix == "" else None,
             lower_is_better=True,
         )
         for store, run in (("SQLite", "sqlite latency"), ("PostgreSQL", "postgresql latency"))
-        for client, prefix in (("blocking client", ""), ("asyncio client", "asyncio_"))
+        for client, prefix in (
+            ("execute, blocking client", ""),
+            ("execute, asyncio client", "asyncio_"),
+            ("enqueue, then result, blocking client", "two_calls_"),
+        )
     ),
     *(
         Comparison(f"{_RECOVERY}, {store}, {what}", f"{run} {kind}.recovery_s", most=5.0, lower_is_better=True)

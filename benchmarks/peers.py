@@ -20,9 +20,9 @@ ROOT = Path(__file__).parents[1]
 TIMEOUT = 180.0  #: seconds for one script
 
 LOOK = 0.005
-"""Seconds between two looks at how many jobs have run, and at the store until it is empty. The scripts look every 50 and
-20 ms, which is a sixth and a tenth of what a drain takes on a current machine; so they are made to look as often as our
-own workloads do. Only the process that measures is changed, not the workers that it starts."""
+"""Seconds between two looks at how many jobs have run, and at the store until it is empty. The scripts look every 50
+and 20 ms, which is a sixth and a tenth of what a drain takes on a current machine; so they are made to look as often as
+our own workloads do. Only the process that measures is changed, not the workers that it starts."""
 
 _FINER = f"""
 import asyncio, common, runpy, sys

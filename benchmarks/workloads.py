@@ -2,8 +2,8 @@
 
 Rates are per second, times in the unit that the name ends with. Definitions are those of the peers' scripts: a drain
 lasts from the first execution to the moment the store shows no open task, the start of the worker's process excluded;
-end to end is N jobs over enqueue plus drain. As there, a fifth of the jobs (1,000 at most) are enqueued singly, one after
-another, by the client that then enqueues the others in bulk: what is measured is the rate of those.
+end to end is N jobs over enqueue plus drain. As there, a fifth of the jobs (1,000 at most) are enqueued singly, one
+after another, by the client that then enqueues the others in bulk: what is measured is the rate of those.
 """
 
 from __future__ import annotations
@@ -81,17 +81,19 @@ def enqueues(deployment: Deployment, sizes: Sizes) -> Numbers:
 
 
 def latency(deployment: Deployment, sizes: Sizes) -> Numbers:
-    """One job at a time on an idle system, from the call of enqueue to the result in the client: by the blocking client
-    and by the asyncio one."""
+    """One job at a time on an idle system, from the call that enqueues it to the result in the client: by the blocking
+    client in one call and in two, and by the asyncio one."""
     deployment.worker()
     return round_trips(deployment.url, sizes.samples)
 
 
 def round_trips(url: str, samples: int) -> Numbers:
     """Latencies where a worker runs already."""
-    blocking = _blocking_round_trips(url, samples)
+    with Perdure(url) as client:
+        one_call = _round_trips(lambda: client.execute("echo", PAYLOAD, timeout=30), samples)
+        two_calls = _round_trips(lambda: client.enqueue("echo", PAYLOAD).result(timeout=30), samples)
     awaited = asyncio.run(_awaited_round_trips(url, samples))
-    return _percentiles(blocking, "") | _percentiles(awaited, "asyncio_")
+    return _percentiles(one_call, "") | _percentiles(two_calls, "two_calls_") | _percentiles(awaited, "asyncio_")
 
 
 def recovery(deployment: Deployment, sizes: Sizes, whole: bool) -> Numbers:
@@ -174,13 +176,12 @@ async def _rate(call: Callable[[], Awaitable[object]], count: int) -> float:
     return count / (time.perf_counter() - begun)
 
 
-def _blocking_round_trips(url: str, samples: int) -> list[float]:
+def _round_trips(call: Callable[[], object], samples: int) -> list[float]:
     seconds = []
-    with Perdure(url) as client:
-        for _ in range(_WARM_UP + samples):
-            begun = time.perf_counter()
-            client.enqueue("echo", PAYLOAD).result(timeout=30)
-            seconds.append(time.perf_counter() - begun)
+    for _ in range(_WARM_UP + samples):
+        begun = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - begun)
     return seconds[_WARM_UP:]
 
 
@@ -189,8 +190,7 @@ async def _awaited_round_trips(url: str, samples: int) -> list[float]:
     async with AsyncPerdure(url) as client:
         for _ in range(_WARM_UP + samples):
             begun = time.perf_counter()
-            job = await client.enqueue("echo", PAYLOAD)
-            await job.result(timeout=30)
+            await client.execute("echo", PAYLOAD, timeout=30)
             seconds.append(time.perf_counter() - begun)
     return seconds[_WARM_UP:]
 

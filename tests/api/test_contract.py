@@ -273,3 +273,17 @@ async def test_bad_values_are_refused_by_field(service: Service) -> None:
             await getattr(service, op)(body)
         assert (caught.value.field, caught.value.code) == (case.strip(), "invalid_argument")
         assert caught.value.limit, case
+
+
+async def test_a_cancel_nudges_the_worker(service: Service) -> None:
+    """CANC-02: whoever runs the task hears at once that its next heartbeat has something to tell; also of what came
+    while nobody waited."""
+    first, second = await enqueue(service, task(), task())
+    await poll(service, 2)
+    waiting = asyncio.create_task(service.nudge(m.Nudge(INCARNATION, 20.0)))
+    await asyncio.sleep(0.05)  # until it waits there
+    await service.cancel(m.Cancel(first))
+    assert (await waiting).task_ids == [first]
+    await service.cancel(m.Cancel(second))
+    assert (await service.nudge(m.Nudge(INCARNATION, 20.0))).task_ids == [second]
+    assert (await service.nudge(m.Nudge(INCARNATION, 0.01))).task_ids == []

@@ -8,11 +8,12 @@ import aiohttp
 import pytest
 
 from perdure.api import schema
-from perdure.api.server import Server
+from perdure.api.server import App, Server
 from perdure.client.http import HttpService
 from perdure.core import messages as m
 from perdure.core.model import Failure, Payload, Progress
-from tests.api.calls import INCARNATION, Rest, poll, succeed
+from perdure.engine.engine import Engine
+from tests.api.calls import INCARNATION, Rest, new_rest, poll, succeed
 
 TASK = {"task_type": "resize", "payload": {"a": [1, None, "é"]}}
 
@@ -117,6 +118,45 @@ async def test_fifty_posts_of_one_key_make_one_job(rest: Rest) -> None:
     assert (other.status, other.body["code"]) == (409, "idempotency_conflict")
     both = await rest("POST", "/v1/tasks", {**TASK, "idempotency_key": "l"}, headers=header)
     assert both.status == 400
+
+
+async def test_a_key_outlives_its_task_and_its_server(
+    rest: Rest, server: Server, engine: Engine, worker: HttpService
+) -> None:
+    """B150: while it runs, after it has closed, and after a restart; another body is a conflict all the time."""
+    header = {"Idempotency-Key": "k"}
+    first = (await rest("POST", "/v1/tasks", TASK, headers=header)).body["id"]
+
+    async def asked_again(rest: Rest) -> tuple[str, bool, str]:
+        again = (await rest("POST", "/v1/tasks", TASK, headers=header)).body
+        other = await rest("POST", "/v1/tasks", {**TASK, "payload": 1}, headers=header)
+        assert (other.status, other.body["code"]) == (409, "idempotency_conflict")
+        return again["id"], again["duplicate"], again["state"]
+
+    [delivery] = await poll(worker)
+    assert await asked_again(rest) == (first, True, "RUNNING")
+    await succeed(worker, delivery)
+    assert await asked_again(rest) == (first, True, "SUCCEEDED")
+    successor = Engine(engine.store)
+    await engine.stop()
+    await successor.start()
+    second = Server(App(successor), port=0)
+    await second.start()
+    async with new_rest(second.url) as elsewhere:
+        assert await asked_again(elsewhere) == (first, True, "SUCCEEDED")
+    await second.stop()
+    await successor.stop()
+
+
+async def test_what_goes_as_it_should_is_no_error_in_the_log(rest: Rest, caplog: pytest.LogCaptureFixture) -> None:
+    """B152: duplicates, conflicts, cancels that come too late, tasks that are not there."""
+    keyed = [{**TASK, "idempotency_key": "k"}, {**TASK, "payload": 1, "idempotency_key": "k"}] * 500
+    made = (await rest("POST", "/v1/tasks:batch", {"tasks": keyed})).body["tasks"]
+    assert sum(item.get("duplicate", False) for item in made) == 499
+    for _ in range(50):
+        await rest("POST", f"/v1/tasks/{made[0]['task_id']}/cancel")
+        await rest("GET", "/jobs/7")
+    assert [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")] == []
 
 
 async def test_a_key_is_the_same_in_header_and_field(rest: Rest) -> None:

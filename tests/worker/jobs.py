@@ -158,7 +158,7 @@ def job_append_in_process(ctx: Context, payload: dict[str, Any]) -> str:
     return ctx.task_id
 
 
-@task(lease="1s")
+@task(lease="1s", retries=RetryPolicy(max_attempts=5, base=0.1))
 async def job_short_lease(ctx: Context, payload: dict[str, Any]) -> int:
     """Much longer than its lease."""
     write(payload["path"], f"begun {payload['line']} in {ctx.attempt}")
@@ -169,7 +169,7 @@ async def job_short_lease(ctx: Context, payload: dict[str, Any]) -> int:
     return ctx.attempt
 
 
-@task(lease="1s", retries=RetryPolicy(max_attempts=5, initial=0.1))
+@task(lease="1s", retries=RetryPolicy(max_attempts=5, base=0.1))
 def job_short_lease_plain(ctx: Context, payload: dict[str, Any]) -> int:
     write(payload["path"], f"begun {payload['line']} in {ctx.attempt}")
     end = time.monotonic() + payload["seconds"]

@@ -261,7 +261,22 @@ def _need_json(request: AnyRequest) -> None:
         )
 
 
-async def _check_body(request: AnyRequest) -> None:
+_QUERIES: dict[str, tuple[str, ...]] = {
+    "find_tasks": ("state", "queue", "type", "since", "limit", "cursor"),
+    "get_task": ("wait",),
+    "get_job": ("wait",),
+    "get_job_result": ("wait", "namespace", *links.Signature._fields),
+}
+"""What the query of a handler may hold."""
+
+
+async def _check(request: AnyRequest) -> None:
+    """A misspelled filter must not list everything; a body must say that it is JSON."""
+    known = _QUERIES.get(request.route_handler.handler_name, ())
+    for name in request.query_params:
+        if name not in known:
+            limit = ", ".join(known) or "no query"
+            raise InvalidArgument(f"{request.url.path} takes no {name[:50]!r} here", field=name[:50], limit=limit)
     if request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers:
         _need_json(request)
 
@@ -328,7 +343,7 @@ def build(engine: Engine, gate: Gate, parking: Parking) -> Litestar:
             "engine": Provide(lambda: engine, sync_to_thread=False),
             "outage": Provide(lambda: engine.outage, sync_to_thread=False),
         },
-        before_request=_check_body,
+        before_request=_check,
         exception_handlers={Exception: _on_error},
         request_max_body_size=limits.MAX_BODY,
         openapi_config=OpenAPIConfig(

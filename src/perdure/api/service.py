@@ -232,6 +232,11 @@ class Service:
     async def complete(self, body: m.Complete) -> m.CompleteReply:
         return await self._carry_out(self._plan_complete(body))  # type: ignore[return-value]
 
+    async def nudge(self, body: m.Nudge) -> m.NudgeReply:
+        incarnation = _number(body.incarnation, "incarnation")
+        waiting = self._engine.nudges.wait(incarnation, limits.wait(body.wait))
+        return m.NudgeReply([ids.text(task_id) for task_id in await self._parking.hold(waiting)])
+
     async def close_session(self, body: m.CloseSession) -> m.Done:
         return await self._carry_out(self._plan_close_session(body))  # type: ignore[return-value]
 

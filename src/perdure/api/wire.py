@@ -40,7 +40,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-WAITING = ("poll", "get")
+WAITING = ("poll", "get", "nudge")
 """Operations whose answer may be held back."""
 MAX_MESSAGE = 4 * 1024 * 1024
 """Bytes of answers that are put into one message; a larger one travels alone."""
@@ -354,7 +354,7 @@ class _Listener:
 def _op(scope: Scope) -> str:
     path: str = scope["path"]
     top, _, op = path[1:].partition("/")
-    known = op in ("poll", "heartbeat", "complete") if top == "worker" else op in m.OPS
+    known = op in ("poll", "heartbeat", "complete", "nudge") if top == "worker" else op in m.OPS
     if not known:
         raise NotFound(f"nothing answers at {path[:100]}")
     if scope["method"] != "POST":

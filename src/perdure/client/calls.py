@@ -51,6 +51,10 @@ class Calls(ABC):
         reply: m.CompleteReply = await self._ask("complete", body)
         return reply
 
+    async def nudge(self, body: m.Nudge) -> m.NudgeReply:
+        reply: m.NudgeReply = await self._ask("nudge", body)
+        return reply
+
     async def close_session(self, body: m.CloseSession) -> m.Done:
         reply: m.Done = await self._ask("close_session", body)
         return reply

@@ -64,7 +64,7 @@ class HttpService(Calls):
 
     async def _ask(self, op: str, body: m.Body) -> Any:
         data = packed(body)
-        wait = body.wait if isinstance(body, (m.Poll, m.Get, m.Enqueue)) else 0.0
+        wait = body.wait if isinstance(body, (m.Poll, m.Get, m.Enqueue, m.Nudge)) else 0.0
         loop = asyncio.get_running_loop()
         deadline: float | None = None
         failures = 0

@@ -113,7 +113,11 @@ def retry_policy(value: RetryPolicy, field: str = "retry") -> RetryPolicy:
     for which in ("base", "factor", "cap"):
         _is(getattr(value, which), (int, float), f"{field}.{which}", "a number")
     seconds(value.base, f"{field}.base", least=0.001, most=86_400.0)
-    seconds(value.factor, f"{field}.factor", least=1.0, most=100.0)
+    if not 1 <= value.factor <= 100:  # nan is not either
+        given = value.factor
+        raise InvalidArgument(
+            f"{field}.factor is {given!r}"[:100], field=f"{field}.factor", limit="1 to 100", kind="float"
+        )
     seconds(value.cap, f"{field}.cap", least=value.base, most=31 * 86_400.0)
     limit = f"a tuple of at most {MAX_FATAL_TYPES} names"
     _is(value.fatal_types, (tuple, list), f"{field}.fatal_types", limit)

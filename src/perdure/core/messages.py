@@ -272,6 +272,18 @@ class CompleteReply(Body):
     outcomes: list[Completed]
 
 
+class Nudge(Body):
+    """Held until some leases of an incarnation should be beaten at once, because their tasks are to be canceled; empty
+    after `wait` seconds (at most 25). A hint that may come for nothing or not at all: the heartbeat tells."""
+
+    incarnation: int
+    wait: float = 25.0
+
+
+class NudgeReply(Body):
+    task_ids: list[str]
+
+
 class CloseSession(Body):
     """A worker process is gone: "goodbye" after a drain, or "died", reported by its supervisor. Its leases end at
     once."""
@@ -340,6 +352,7 @@ OPS: dict[str, tuple[type[Body], type[Body]]] = {
     "poll": (Poll, PollReply),
     "heartbeat": (Heartbeat, HeartbeatReply),
     "complete": (Complete, CompleteReply),
+    "nudge": (Nudge, NudgeReply),
     "close_session": (CloseSession, Done),
     "queues": (ListQueues, QueuesReply),
     "workers": (ListWorkers, WorkersReply),

@@ -29,6 +29,7 @@ from perdure.engine.exchange import TIMED_SECONDS
 from perdure.engine.gather import Gatherer, Item
 from perdure.engine.hints import Hints, Notice
 from perdure.engine.marks import Marks
+from perdure.engine.nudges import Nudges
 from perdure.engine.outage import Outage
 from perdure.engine.retention import Retention
 from perdure.engine.service import Loop
@@ -60,6 +61,7 @@ class Engine:
         self.mint = mint or Mint()
         self.outage = Outage()
         self.watches = Watches(store)
+        self.nudges = Nudges()
         self.dispatch = Dispatch(self._wake)
         self._rounds = Rounds()
         self._timed: set[str] = set()  #: lanes in which tasks with time-outs were met lately
@@ -75,7 +77,9 @@ class Engine:
         self._learned: dict[str, float] = {}  #: lane -> when it was asked for, on the loop's clock
         self._stopping = False
         self._alarms = Alarms(store, self.apply, lambda: self._loops[0].nudge())
-        self._hints = Hints(store, self._heard_ready, self._heard_closed, lambda: self._loops[0].nudge())
+        self._hints = Hints(
+            store, self._heard_ready, self._heard_closed, lambda: self._loops[0].nudge(), self.nudges.tell
+        )
         self._notice = Notice(store, self._look_at_all)
         services = (self._alarms, Retention(self.apply, self.now, retention), self._hints, self._notice)
         self._loops = [Loop(service, self.outage) for service in services]
@@ -322,11 +326,14 @@ class Engine:
                 self._marks.ahead(task)
         self.dispatch.park_again(hungry, batch.under_full)
         self.dispatch.heat(batch.heat)
-        self._hints.tell(batch.heat, [*(task.id for task in closed), *batch.succeeded])
+        nudges = batch.nudges()
+        self.nudges.tell(nudges)
+        self._hints.tell(batch.heat, [*(task.id for task in closed), *batch.succeeded], nudges)
         self._alarms.note(batch.ledger.next_alarm())
         for item in batch.items:
             if isinstance(item.command, (c.OpenSession, c.CloseSession)):
                 self.dispatch.forget(item.command.incarnation)
+                self.nudges.forget(item.command.incarnation)
                 if isinstance(item.command, c.CloseSession):
                     self._alarms.end_sessions()
 

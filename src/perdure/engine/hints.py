@@ -34,6 +34,7 @@ class Hint(msgspec.Struct, array_like=True):
     closed: list[bytes] = []
     everything: bool = False
     alarm: bool = False
+    nudges: list[tuple[int, bytes]] = []
 
 
 class Hints:
@@ -47,15 +48,18 @@ class Hints:
         ready: Callable[[Iterable[str]], None],
         closed: Callable[[Iterable[bytes] | None], None],
         due: Callable[[], None],
+        nudged: Callable[[Iterable[tuple[int, bytes]]], None],
     ) -> None:
         self._store = store
         self._ready = ready
         self._closed = closed
         self._due = due
+        self._nudged = nudged
         self._sender = os.urandom(8)
         self._others_until = -1.0
         self._lanes: set[str] = set()
         self._ids: set[bytes] = set()
+        self._nudges: set[tuple[int, bytes]] = set()
         self._sending: asyncio.Task[None] | None = None
         self._listening = False
 
@@ -72,22 +76,27 @@ class Hints:
         """Whether another server was heard of lately."""
         return asyncio.get_running_loop().time() <= self._others_until
 
-    def tell(self, lanes: Iterable[str], closed: Iterable[bytes]) -> None:
+    def tell(self, lanes: Iterable[str], closed: Iterable[bytes], nudges: Iterable[tuple[int, bytes]] = ()) -> None:
         """Something was committed here."""
         if not self.others:
             return
         self._lanes.update(lanes)
         self._ids.update(closed)
-        if (self._lanes or self._ids) and self._sending is None:
+        self._nudges.update(nudges)
+        if (self._lanes or self._ids or self._nudges) and self._sending is None:
             self._sending = asyncio.create_task(self._send())
 
     async def _send(self) -> None:
         await asyncio.sleep(SPACING)
         self._sending = None
-        lanes, ids = list(self._lanes), list(self._ids)
-        self._lanes, self._ids = set(), set()
+        lanes, ids, nudges = list(self._lanes), list(self._ids), list(self._nudges)[:MAX_IDS]
+        self._lanes, self._ids, self._nudges = set(), set(), set()
         everything = len(ids) > MAX_IDS or len(lanes) > MAX_IDS
-        hint = Hint(self._sender, everything=True) if everything else Hint(self._sender, lanes, ids)
+        hint = Hint(self._sender, nudges=nudges)
+        if everything:
+            hint.everything = True
+        else:
+            hint.lanes, hint.closed = lanes, ids
         data = msgspec.msgpack.encode(hint)
         if len(data) > 5_000:
             data = msgspec.msgpack.encode(Hint(self._sender, everything=True))
@@ -110,6 +119,7 @@ class Hints:
             self._closed(hint.closed)
         if hint.everything or hint.lanes:
             self._ready(hint.lanes)
+        self._nudged(hint.nudges)
 
 
 class Notice:

@@ -39,7 +39,7 @@ async def test_a_poll_whose_claim_was_canceled_in_the_same_batch_looks_again(dri
 async def test_what_a_match_leaves_over_is_announced(drive: Drive) -> None:
     """Polls that the other batch in flight has, and other servers, hear of it."""
     told: list[set[str]] = []
-    drive.engine._hints.tell = lambda lanes, closed: told.append(set(lanes))  # type: ignore[method-assign]
+    drive.engine._hints.tell = lambda lanes, closed, nudges: told.append(set(lanes))  # type: ignore
     polling = asyncio.create_task(drive.poll(1, wait=10.0))
     while not drive.engine.dispatch.waiting:
         await asyncio.sleep(0)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import re
 import sqlite3
 import subprocess
 import sys
@@ -24,7 +22,7 @@ from perdure.store.clock import SlewedClock
 from perdure.store.sqlite import SqliteStore
 from perdure.store.sqlite_batch import chunks
 from perdure.store.sqlite_file import check_file, file_system
-from perdure.store.statements import expand, migrations, statements
+from perdure.store.statements import migrations
 from tests.clock import START, SteppedClock
 from tests.store.rows import close, closed, insert, leased, new_key, new_task, plain, read, task_id
 
@@ -599,32 +597,3 @@ async def test_time_does_not_go_back_over_a_restart(path: Path) -> None:
     again = await open_store(path)
     assert again.now() >= future
     await again.close()
-
-
-# plans ---------------------------------------------------------------------------------------------------------------
-LARGE = ("tasks", "closed_tasks", "payloads", "attempts", "keys")
-
-
-def test_no_statement_reads_a_large_table_from_end_to_end() -> None:
-    """A statement that scans is quick in a test and stops the server a day later. `find` goes by the ids' index."""
-    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
-        connection.executescript(statements("sqlite")["prepare_migrations"])
-        for _, script in migrations("sqlite"):
-            connection.executescript(script)
-        scans = [
-            f"{name}: {step}"
-            for name, text in statements("sqlite").items()
-            if not name.endswith("room")
-            for sql in text.split(";")
-            for step in plan(connection, expand(sql, 2))
-            if any(re.match(rf"SCAN {table}\b(?!.* USING .*INDEX)", step) for table in LARGE)
-        ]
-    assert scans == []
-
-
-def plan(connection: sqlite3.Connection, sql: str) -> list[str]:
-    """What SQLite says that it will do for a statement."""
-    numbered = max(map(int, re.findall(r"\?(\d+)", sql)), default=0)
-    names = re.findall(r":(\w+)", sql)
-    values: Any = dict.fromkeys(names) if names else [None] * (numbered + len(re.findall(r"\?(?!\d)", sql)))
-    return [row[3] for row in connection.execute(f"explain query plan {sql}", values)]

@@ -73,6 +73,10 @@ async def job_pid(ctx: Context, payload: Any) -> int:
 
 
 @task
+def job_nothing(ctx: Context, payload: Any) -> None: ...
+
+
+@task
 def job_forks_plain(ctx: Context, path: str) -> str:
     """The copy returns too."""
     if os.fork() == 0:

@@ -162,6 +162,7 @@ async def test_health_of_a_worker_that_works_and_drains(
     start: Start,  # noqa: F811
     tmp_path: Path,
 ) -> None:
+    """B163: the last poll and the last heartbeat of each process are shown."""
     path = tmp_path / "out"
     port = free_port()
     worker = start("--health", str(port), "--slots", "7", "--processes", "2")
@@ -209,7 +210,7 @@ async def test_a_worker_whose_loop_is_blocked_is_not_ready(
     start: Start,  # noqa: F811
     tmp_path: Path,
 ) -> None:
-    """Field case "alive but not consuming": a handler blocks the event loop, then the process is frozen."""
+    """B163, alive but not consuming: a handler blocks the event loop, then the process is frozen."""
     path = tmp_path / "out"
     port = free_port()
     worker = start("--health", str(port))

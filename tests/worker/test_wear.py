@@ -179,7 +179,7 @@ async def test_without_a_supervisor_that_is_only_said(
 
 
 async def test_what_a_worker_tells_about_itself(service: FakeService, supervisor: Supervisor, quick: None) -> None:
-    """The last poll and the last heartbeat are there for those who watch."""
+    """B163: the last poll and the last heartbeat are there for those who watch."""
     gate = Gate()
     async with Worker(service, slots=5, identity="me", lifeline=supervisor.lifeline):
         await service.give("at_gate")

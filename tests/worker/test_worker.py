@@ -433,3 +433,38 @@ async def test_leaving_does_not_wait_for_a_dead_server(service: FakeService, mon
         await service.give("echo")
         await service.until(lambda: bool(service.requests))
     assert not service.reports
+
+
+# ---------------------------------------------------------------------------------------------------------- suspensions
+async def test_deliveries_that_outlived_their_lease_in_a_suspension_are_handed_back(
+    service: FakeService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B052: another worker may have them. Those with a longer lease, and all that come later, are begun."""
+    monkeypatch.setattr(worker, "_WATCH_SECONDS", 0.1)
+    async with Worker(service, slots=10) as asleep:
+        await service.until(lambda: len(service.polls) == 1)
+        asleep._suspension._awake_at -= 5
+        short = await service.give("echo", lease_seconds=2.0)
+        long = await service.give("echo", lease_seconds=30.0)
+        assert (await service.reported(short)).outcome == "released"
+        assert (await service.reported(long)).outcome == "succeeded"
+        await asyncio.sleep(0.3)
+        assert (await service.reported(await service.give("echo", lease_seconds=2.0))).outcome == "succeeded"
+
+
+async def test_an_older_attempt_ends_before_the_next_one_of_its_task_begins(service: FakeService) -> None:
+    """B052: both were delivered to this worker; the older one has lost its lease, and the newer one waits for it."""
+    gate = Gate()
+    async with Worker(service, slots=10):
+        (old,) = await service.give_many("at_gate_plain", 1)
+        await gate.holds(1)
+        new = service._delivery("at_gate_plain", None, None)
+        new.task_id = "task-1"
+        await service._give([new])
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+        assert gate.inside == 1
+        gate.open_plain.set()
+        assert (await service.reported(new.lease)).outcome == "succeeded"
+    assert old not in service.reports
+    assert gate.inside == 2

@@ -15,7 +15,7 @@
      ├─ Unavailable              503  try again after `retry_after` seconds
      │   └─ OutcomeUnknown            it may or may not have been committed
      ├─ Internal                 500  our fault
-     └─ outcomes that `result()` raises, never sent as a problem document:
+     └─ outcomes that `result()` raises; REST answers them where a result is asked for:
          TaskFailed, TaskCanceled, TaskExpired, WaitTimeout
 
 What a handler raises to steer its own retries: RetryableError, FatalError. `Cancelled` derives from BaseException, so

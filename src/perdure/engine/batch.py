@@ -22,18 +22,19 @@ from typing import Any
 
 from perdure.core import commands as c
 from perdure.core import decide, ids, pulse
-from perdure.core.errors import Conflict, IdempotencyConflict, LeaseLost, NotFound, PerdureError
+from perdure.core.errors import LeaseLost, NotFound, PerdureError
 from perdure.core.ids import Mint
-from perdure.core.model import SECOND, Key, Task
+from perdure.core.model import SECOND, Task
 from perdure.core.rounds import Rounds
 from perdure.core.states import State, is_closed
 from perdure.engine import exchange, sessions
 from perdure.engine.dispatch import Parked, assign, demands
 from perdure.engine.gather import Item
+from perdure.engine.intake import Intake
 from perdure.engine.ledger import Ledger
 from perdure.engine.marks import Marks
 from perdure.store.base import Batch as Rows
-from perdure.store.base import Doubled, KeyName, Place
+from perdure.store.base import Doubled, Place
 
 log = logging.getLogger("perdure.engine")
 
@@ -118,8 +119,7 @@ class Batch:
         work: dict[type, list[tuple[Item, Any]]] = {}
         for item in self.items:
             work.setdefault(type(item.command), []).append((item, item.command))
-        enqueues = await self._known(rows, work.get(c.Enqueue, [])) if self._doubled else work.get(c.Enqueue, [])
-        enqueues = await self._keys(rows, enqueues)
+        enqueues = await self._let_in(rows, work.get(c.Enqueue, []))
         await self._beats(rows, work.get(c.Heartbeat, []))
         named = [*await self._succeed(rows, work.get(c.Complete, [])), *work.get(c.Cancel, []), *work.get(c.Retry, [])]
         gone = await self._lock(rows, named)
@@ -173,69 +173,13 @@ class Batch:
             command.place = self._rounds.next(draft.lane, draft.fairness_key)
 
     # ------------------------------------------------------------------------------------------------------ phases
-    async def _known(self, rows: Rows, enqueues: list[tuple[Item, Any]]) -> list[tuple[Item, Any]]:
-        """Those of `enqueues` whose id is new. The others were sent before, and are answered like the first time."""
-        ids = {command.task_id for _, command in enqueues if command.minted}
-        known: dict[bytes, str] = {i: task.namespace for i, task in (await rows.trace(list(ids))).items()}
-        new: list[tuple[Item, Any]] = []
-        for item, command in enqueues:
-            if not command.minted or command.task_id not in known:
-                new.append((item, command))
-                known[command.task_id] = command.draft.namespace
-            elif known[command.task_id] == command.draft.namespace:
-                self.answers.append((item, c.Enqueued(command.task_id, False)))
-            else:
-                self.answers.append((item, Conflict("this id cannot be used", field="minted")))
-        return new
-
-    async def _keys(self, rows: Rows, enqueues: list[tuple[Item, Any]]) -> list[tuple[Item, c.Enqueue]]:
-        """Those of `enqueues` that may go on: un-keyed, or their key is theirs. The others are answered or deferred."""
-        go_on: list[tuple[Item, c.Enqueue]] = []
-        first: dict[KeyName, tuple[Item, c.Enqueue]] = {}
-        repeats: list[tuple[Item, c.Enqueue]] = []
-        for item, command in enqueues:
-            if command.key is None:
-                go_on.append((item, command))
-            elif first.setdefault(_key_name(command), (item, command))[0] is not item:
-                repeats.append((item, command))
-        if not first:
-            return go_on
-        reserved = await rows.reserve_keys([_key(command, rows.now) for _, command in first.values()])
-        lost = [name for name in first if name not in reserved]
-        holders = await self._holders(rows, lost, first) if lost else {}
-        for name, (item, command) in first.items():
-            if name in reserved or (name in holders and holders[name] is None):
-                go_on.append((item, command))
-            elif name in holders:
-                self._answer(item, _duplicate, command, holders[name])
-            else:
-                self.deferred.append(item)
-        for item, command in repeats:
-            name = _key_name(command)
-            if first[name][0] in self.deferred:
-                self.deferred.append(item)
-            else:
-                self._answer(item, _duplicate, command, holders.get(name) or _key(first[name][1], rows.now))
-        return go_on
-
-    async def _holders(
-        self, rows: Rows, lost: list[KeyName], first: dict[KeyName, tuple[Item, c.Enqueue]]
-    ) -> dict[KeyName, Key | None]:
-        """Who holds the keys that were lost. None: the key had expired and its task is closed, so it was taken over.
-        Absent: it was freed meanwhile, so the command tries again."""
-        found = await rows.read_keys(lost)
-        expired = {name: key for name, key in found.items() if key.expires_at <= rows.now}
-        holders: dict[KeyName, Key | None] = dict(found)
-        if expired:
-            traces = await rows.trace([key.task_id for key in expired.values()])
-            for name, old in sorted(expired.items()):  # every batch in the same order: no deadlock
-                task = traces.get(old.task_id)
-                if task is None or is_closed(task.state):
-                    if await rows.replace_key(old, _key(first[name][1], rows.now)):
-                        holders[name] = None
-                    else:
-                        del holders[name]
-        return holders
+    async def _let_in(self, rows: Rows, enqueues: list[tuple[Item, Any]]) -> list[tuple[Item, Any]]:
+        """Those of `enqueues` that make tasks."""
+        intake = Intake(rows)
+        enqueues = await intake.free(await intake.new(enqueues) if self._doubled else enqueues)
+        self.answers += intake.answers
+        self.deferred += intake.deferred
+        return enqueues
 
     async def _beats(self, rows: Rows, beats: list[tuple[Item, Any]]) -> None:
         """Beats of one lease count as one, the last progress and checkpoint winning; beats of another lease of the same
@@ -483,21 +427,3 @@ class Batch:
 
 def _task_of(command: c.Complete | c.Cancel | c.Retry) -> bytes:
     return command.lease.task_id if isinstance(command, c.Complete) else command.task_id
-
-
-def _key_name(command: c.Enqueue) -> KeyName:
-    return (command.draft.namespace, command.draft.app, command.key_kind, command.key or "")
-
-
-def _key(command: c.Enqueue, now: int) -> Key:
-    assert command.task_id is not None
-    return Key(*_key_name(command), command.task_id, command.digest, now + command.key_life)
-
-
-def _duplicate(command: c.Enqueue, holder: Key) -> c.Outcome:
-    """The answer to an enqueue whose key is taken; its own earlier try is no duplicate."""
-    if holder.digest != command.digest:
-        raise IdempotencyConflict(
-            f"idempotency key {command.key!r} was used with another body", field="idempotency_key"
-        )
-    return c.Enqueued(holder.task_id, holder.task_id != command.task_id)

@@ -39,6 +39,7 @@ from perdure.store.postgres_session import (
     Sessions,
     close,
     connect,
+    faults,
     survives,
 )
 from perdure.store.statements import migrations, statements
@@ -206,7 +207,12 @@ class PostgresStore:
             heard(base64.b64decode(str(hint)))
 
         session.connection.add_termination_listener(lambda _connection: lost.set())
-        await session.connection.add_listener(CHANNEL, hear)
+        try:
+            with faults("listen"):
+                await session.connection.add_listener(CHANNEL, hear)
+        except BaseException:  # also when the engine stops meanwhile: nobody else knows of this connection
+            session.connection.terminate()
+            raise
         return session, lost
 
     async def _keep_listening(self, heard: Callable[[bytes], None], found: tuple[Session, asyncio.Event]) -> None:

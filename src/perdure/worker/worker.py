@@ -38,6 +38,7 @@ from perdure.worker.process import Lifeline, ProcessReport
 from perdure.worker.report import Reporter
 from perdure.worker.slots import Ask, Slots
 from perdure.worker.status import WorkerStatus
+from perdure.worker.suspension import Suspension
 from perdure.worker.threads import Ended, Threads
 from perdure.worker.wear import Wear
 
@@ -145,6 +146,7 @@ class Worker:
         self._latest: dict[str, Run] = {}  #: of those that began, by task
         self._behind: dict[Run, Run] = {}  #: what waits for an older attempt of its task to end
         self._changed = asyncio.Event()  #: slots became free, or a drain began
+        self._suspension = Suspension(_WATCH_SECONDS)
         self._draining = asyncio.Event()
         self._told = False  #: to drain; else it drains because it is worn, and has time
         self._pool: Pool | None = None
@@ -304,7 +306,7 @@ class Worker:
         for run, fits in zip(runs, admitted, strict=True):
             if fits:
                 self._running.add(run)
-            if not fits or self._draining.is_set():
+            if not fits or self._draining.is_set() or self._suspension.outlasted(run.delivery):
                 refused.append(run)
             elif run.task is None:
                 self._ended(run, unknown_handler(run))
@@ -401,6 +403,8 @@ class Worker:
         """Looks at itself once a second, and tells its supervisor."""
         complained = False
         while True:
+            if missed := self._suspension.look():
+                log.warning("worker %s was suspended or blocked for %.1f s", self._identity, missed)
             status = self.status()
             if self._lifeline is not None:
                 leaving = self._draining.is_set() and not self._told

@@ -52,6 +52,7 @@ class Network:
         self.trouble = Trouble()
         self.servers: list[Server] = []
         self.sockets: list[Socket] = []
+        self.posts: list[Post] = []
         self.blame = blame
         self._source = source
 
@@ -67,7 +68,7 @@ class Network:
         return server
 
     def is_deaf(self, *nodes: Node) -> bool:
-        return any(node.name.partition(".")[0] in self.trouble.deaf for node in nodes)
+        return any(node.name.partition("/")[0] in self.trouble.deaf for node in nodes)
 
     def latency(self, *nodes: Node) -> float:
         draw, trouble = self._source.random, self.trouble
@@ -103,6 +104,8 @@ class Network:
         """Its sockets break; its own tasks hear nothing any more."""
         for socket in [s for s in self.sockets if node in (s.client, s.server)]:
             self.cut(socket)
+        for post in self.posts:
+            post.lose(node)
 
     def at(self, node: Node, delay: float, callback: Callable[..., Any], *args: Any) -> None:
         self.loop.call_later(delay, callback, *args, context=node.context)
@@ -212,7 +215,7 @@ class Post:
         self._client = NODE.get()
         self._answer: asyncio.Future[tuple[int, bytes]] = network.loop.create_future()
         self._hangups: list[_Inbox] = []
-        self._answers = 0
+        self._server: Node | None = None
 
     async def __aenter__(self) -> Post:
         network = self._network
@@ -226,13 +229,27 @@ class Post:
             self._call(server)
             if network.chance(network.trouble.doubled):
                 network.at(server.node, network.between(0, 2.0), self._call, server)
+        self._server = server.node
+        network.posts.append(self)
         try:
             async with asyncio.timeout(self._limit):
                 self.status, self._body = await self._answer
         finally:
-            for hangup in self._hangups:
-                network.at(server.node, network.latency(), hangup.put, {"type": "http.disconnect"})
+            network.posts.remove(self)
+            self._hang_up()
         return self
+
+    def lose(self, node: Node) -> None:
+        """One end is dead; the other hears of it, if its system has time to say so."""
+        if node is self._server:
+            self._network.accuse(self._client)
+            self._network.at(self._client, self._network.between(0, 0.2), self._break)
+        elif node is self._client:
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        for hangup in self._hangups:
+            self._network.at(self._server, self._network.latency(), hangup.put, {"type": "http.disconnect"})
 
     def _call(self, server: Server) -> None:
         inbox = _Inbox(self._network.loop)

@@ -84,7 +84,7 @@ class SqliteStore:
                 await self._size_log(writer)
             except StoreFault as fault:  # a full disk, or a busy one: it only goes slower
                 log.info("the write-ahead log of %s keeps its size: %s", self._path, fault)
-        self._reader = writer if self._path == MEMORY else Connection(self._path, query_only=True)
+        self._reader = writer if self._path == MEMORY else await Connection.opened(self._path, query_only=True)
         await self.changed()
 
     async def close(self) -> None:
@@ -99,7 +99,7 @@ class SqliteStore:
         if self._writer is None:
             check_file(self._path)
             self._pid = os.getpid()
-            writer = Connection(self._path)
+            writer = await Connection.opened(self._path)
             await writer.patiently("pragma journal_mode = wal")
             self._writer = writer
         return self._writer

@@ -43,7 +43,7 @@ class Busy(StoreFault):
 class Connection:
     """One connection without implicit transactions, whose errors are those of base.py."""
 
-    def __init__(self, path: str, *, query_only: bool = False) -> None:
+    def __init__(self, path: str) -> None:
         try:
             self._raw = sqlite3.connect(
                 path,
@@ -53,10 +53,18 @@ class Connection:
             )
         except sqlite3.Error as error:
             raise _fault(error) from error
-        for setting in _SETTINGS:
-            self.rows(setting)
-        if query_only:
-            self.rows("pragma query_only = on")
+
+    @classmethod
+    async def opened(cls, path: str, *, query_only: bool = False) -> Connection:
+        """A connection with our settings. Another process may hold the lock that they need, while it makes the file."""
+        connection = cls(path)
+        try:
+            for setting in (*_SETTINGS, *(["pragma query_only = on"] if query_only else [])):
+                await connection.patiently(setting)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     @property
     def in_transaction(self) -> bool:

@@ -91,6 +91,12 @@ def own_cpu_seconds(pid: int) -> float:
     return sum(ticks for found, _, ticks in _table() if found == pid) / _TICKS
 
 
+def resident_bytes(pid: int) -> int:
+    """Physical memory that a process holds, the parts of files that it shares with others included."""
+    pages = (Path("/proc") / str(pid) / "statm").read_text(encoding="ascii").split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -17,6 +17,7 @@ from perdure.core.errors import (
     IdempotencyConflict,
     IllegalMove,
     InvalidArgument,
+    LeaseLost,
     NotFound,
     OutcomeUnknown,
     PayloadTooLarge,
@@ -56,6 +57,7 @@ __all__ = [
     "RetryableError",
     "FatalError",
     "Cancelled",
+    "LeaseLost",  # by ctx.complete_in
     # raised by result()
     "TaskFailed",
     "TaskCanceled",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,6 +51,8 @@ def simulated(loop: SimLoop, source: Random) -> Iterator[None]:
         (time, "time"): wall,
         (time, "time_ns"): lambda: round(wall() * 1e9),
         (os, "urandom"): source.randbytes,
+        (os, "getpid"): lambda: 1,
+        (socket, "gethostname"): lambda: "host",
     }
     before = {place: getattr(*place) for place in instead}
     state = random.getstate()

@@ -11,20 +11,22 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from random import Random
 from typing import Any
 
-from perdure.store import memory
-from perdure.store.base import CommitUnknown, Store, StoreFault
+from perdure.store.base import CommitUnknown, DataFault, Store, StoreFault
 from perdure.store.clock import SlewedClock
 from perdure.store.memory import MemoryStore
 from perdure.store.memory_rows import Transaction
 from perdure.store.sqlite import SqliteStore
 from tests.sim.clocks import WallClock
-from tests.sim.loop import NODE, Node, SimLoop
+from tests.sim.loop import Node, SimLoop
 from tests.sim.tables import Observer, SqliteTables, diff_of
 
-AWAY = "the database is away"
+POISON = b"a value that the database refuses"
+"""A task with this in its payload cannot be stored."""
+_CLIENT: ContextVar[str] = ContextVar("client", default="")
 
 
 class Weather:
@@ -51,12 +53,10 @@ class Database:
         self.kind = kind
         self.weather = Weather()
         self.observer = observer
-        self.outcomes: dict[int, bool | None] = {}  #: of commits, by number; None: not known yet
-        self.backends: list[Backend] = []
+        self.outcomes: dict[int, bool | None] = {}  #: of transactions, by number; None: not known yet
+        self.backends: dict[Backend, None] = {}
         self.listeners: list[tuple[Node, Callable[[bytes], None]]] = []
-        self.committed_by: str = ""
-        self.changes = 0  #: commits of anybody
-        self.last_change: dict[str, int] = {}  #: the latest of each server
+        self.changes: dict[str, int] = {}  #: commits of each server process
         self.source = source
         self.inner: Store
         if kind == "memory":
@@ -68,6 +68,10 @@ class Database:
 
     def draw(self, probability: float) -> bool:
         return probability > 0 and self.source.random() < probability
+
+    def soon(self, *most: float) -> float:
+        """A time up to one of these."""
+        return self.source.random() * most[int(self.source.random() * len(most))]
 
     async def switch(self) -> None:
         """Between two statements, or two halves of one."""
@@ -83,8 +87,8 @@ class Database:
         away = self.weather.away
         return bool(away) and ("*" in away or node.name.partition("/")[0] in away)
 
-    def break_all(self, host: str) -> None:
-        """Connections end: of one host, or of all ("*")."""
+    def break_connections(self, host: str) -> None:
+        """Of one host, or of all ("*")."""
         for backend in list(self.backends):
             if host in ("*", backend.client.name.partition("/")[0]):
                 backend.lose()
@@ -93,16 +97,19 @@ class Database:
         """A server is gone: what it had open ends some time later."""
         self.listeners = [(other, heard) for other, heard in self.listeners if other is not node]
         for backend in [b for b in self.backends if b.client is node]:
-            delay = self.source.random() * self.source.choice((0.01, 0.01, 2.0))
-            self.loop.call_later(delay, backend.lose, context=self.node.context)
+            self.loop.call_later(self.soon(0.01, 0.01, 2.0), backend.lose, context=self.node.context)
 
-    def note_commit(self, server: str) -> None:
-        self.changes += 1
-        self.last_change[server] = self.changes
+    def ended(self, server: str) -> None:
+        """A transaction of this server was committed."""
+        self.changes[server] = self.changes.get(server, 0) + 1
         if self.tables is not None:
             changes = self.tables.changes()
             if changes:
                 self.observer(changes, server)
+
+    def by_others(self, server: str) -> int:
+        """Commits of all but this server."""
+        return sum(self.changes.values()) - self.changes.get(server, 0)
 
 
 class WatchedTransaction(Transaction):
@@ -114,116 +121,168 @@ class WatchedTransaction(Transaction):
         changes = diff_of(self._written, self.database.inner._tables)  # type: ignore[attr-defined]
         super().commit()
         if changes:
-            self.database.observer(changes, NODE.get().name)
+            self.database.observer(changes, _CLIENT.get())
 
 
 class _Undone(Exception):
     """Rolls back."""
 
 
+_COMMIT, _ROLL_BACK, _LOST = "commit", "roll back", "lost"
+
+
 class Backend:
-    """The database's end of one transaction."""
+    """The database's end of one transaction, and the connection to it."""
 
     def __init__(self, database: Database, client: Node, *, single: bool) -> None:
         self.client = client
-        self.lost = False
+        self.broken = False  #: as the server sees it
         self.number = len(database.outcomes)
+        self.ended = database.loop.create_future()
+        self.ready = database.loop.create_future()
         self._database = database
         self._single = single
-        self._calls: deque[tuple[str, tuple[Any, ...], dict[str, Any], asyncio.Future[Any]]] = deque()
-        self._called = asyncio.Event()
-        self._begun = False  #: a single statement was carried out
-        self._commit: asyncio.Future[Any] | None = None
-        self._pending: asyncio.Future[Any] | None = None
-        self.ready: asyncio.Future[Any] = database.loop.create_future()
+        self._letters: deque[Any] = deque()
+        self._arrived = asyncio.Event()
+        self._begun = False  #: a statement was carried out
+        self._waiting: asyncio.Future[Any] | None = None  #: the server, for the answer to a statement or a commit
+        self._committing = False
         database.outcomes[self.number] = None
-        database.backends.append(self)
+        database.backends[self] = None
         database.node.spawn(self._serve())
 
+    # ------------------------------------------------------------------------------------------------ the server's end
     def lose(self) -> None:
-        """The connection is broken: the server hears of it now, this end when it looks."""
-        self.lost = True
-        self._called.set()
-        for future in (self._pending, self._commit, self.ready):
+        """The connection breaks."""
+        if self.broken:
+            return
+        self.broken = True
+        self._post(_LOST)
+        for future in (self._waiting, self.ready):
             if future is not None and not future.done():
-                future.set_exception(StoreFault("the connection broke"))
+                future.set_exception(self._loss())
                 future.exception()
 
+    def _loss(self) -> StoreFault:
+        text = "the connection broke"
+        unknown = self._committing or (self._single and self.ready.done())
+        return CommitUnknown(text, xid=self.number) if unknown else StoreFault(text)
+
     async def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        future = self._database.loop.create_future()
-        if self.lost:
+        if self.broken:
             raise StoreFault("the connection is broken")
-        self._pending = future
-        self._calls.append((name, args, kwargs, future))
-        self._called.set()
-        return await future
+        database = self._database
+        self._waiting = answer = database.loop.create_future()
+        if database.draw(database.weather.faults):
+            if database.draw(0.5):
+                raise StoreFault(f"{name} failed")
+            database.loop.call_later(database.soon(0.0, 0.01, 0.01), self.lose, context=database.node.context)
+        self._post((name, args, kwargs, answer))
+        return await answer
 
     async def commit(self) -> None:
-        if self.lost:
-            raise StoreFault("the connection is broken")
-        self._commit = self._database.loop.create_future()
-        self._called.set()
-        await self._commit
+        """Commit; for a single statement, wait until its commit is seen."""
+        if self.broken and not self._single:
+            raise StoreFault("the connection broke before the commit")
+        database = self._database
+        if self._single:
+            if not self.broken:
+                self._post(_COMMIT)
+            await self.ended
+            return
+        self._committing = True
+        self._waiting = answer = database.loop.create_future()
+        if database.draw(database.weather.unknown):
+            letter = _COMMIT if database.draw(0.6) else _LOST
+            database.loop.call_later(database.soon(0.001, 3.0), self._post, letter, context=database.node.context)
+            self.broken = True
+            await asyncio.sleep(database.soon(0.001, 0.1))
+            raise CommitUnknown("the connection broke at the commit", xid=self.number)
+        self._post(_COMMIT)
+        await answer
 
-    def give_up(self) -> None:
-        """Roll back, as asked."""
-        if not self.lost:
-            self.lost = True
-            self._called.set()
+    async def roll_back(self) -> None:
+        if not self.broken:
+            self._post(_ROLL_BACK)
+            await self.ended
 
-    # ------------------------------------------------------------------------------------------- in the database
+    # -------------------------------------------------------------------------------------------------- the database's
+    def _post(self, letter: Any) -> None:
+        self._letters.append(letter)
+        self._arrived.set()
+
     async def _serve(self) -> None:
         database = self._database
+        _CLIENT.set(self.client.name)
+        fault: StoreFault | None = None
         done = False
-        error: BaseException | None = None
         try:
             async with database.inner.batch(single=self._single) as rows:
                 if not self.ready.done():
                     self.ready.set_result(rows)
                 await self._carry_out(rows)
-                done = True
+            done = True
         except _Undone:
-            done = False
-        except StoreFault as fault:
-            done, error = False, fault
+            fault = StoreFault("rolled back")
+        except StoreFault as error:
+            fault = error
         finally:
             database.outcomes[self.number] = done
-            database.backends.remove(self)
+            del database.backends[self]
         if done:
-            database.note_commit(self.client.name)
-        for future in (self._commit, self.ready):
+            database.ended(self.client.name)
+        for future in (self.ready, self._waiting if self._committing else None):
             if future is not None and not future.done():
-                if done:
+                if fault is None:
                     future.set_result(None)
                 else:
-                    future.set_exception(error or StoreFault("rolled back"))
-
-    async def _carry_out(self, rows: Any) -> None:
-        """Statements until the commit; raises to roll back."""
-        while True:
-            while not self._calls:
-                if self._commit is not None and not (self._commit.done() and not self.late_commit):
-                    return
-                if self.lost:
-                    if self._single and self._begun:
-                        return
-                    raise _Undone
-                self._called.clear()
-                await self._called.wait()
-            name, args, kwargs, future = self._calls.popleft()
-            try:
-                result = await getattr(rows, name)(*args, **kwargs)
-            except StoreFault as fault:
-                if not future.done():
                     future.set_exception(fault)
                     future.exception()
-                raise _Undone from fault
-            self._begun = True
-            if not future.done():
-                future.set_result(result)
+        self.ended.set_result(done)
 
-    late_commit = False
-    """The commit was sent before the connection broke, and arrives nevertheless."""
+    async def _carry_out(self, rows: Any) -> None:
+        """Statements up to the commit; raises to roll back."""
+        while True:
+            while not self._letters:
+                self._arrived.clear()
+                await self._arrived.wait()
+            letter = self._letters.popleft()
+            if letter == _COMMIT or (letter == _LOST and self._single and self._begun):
+                return
+            if letter in (_ROLL_BACK, _LOST):
+                raise _Undone
+            name, args, kwargs, answer = letter
+            try:
+                if name == "insert" and any(POISON in (task.payload or b"") for task in args[0]):
+                    raise DataFault("poison")
+                result = await getattr(rows, name)(*args, **kwargs)
+            except Exception as error:
+                if not answer.done():
+                    answer.set_exception(error)
+                    answer.exception()
+                raise _Undone from error
+            self._begun = True
+            if not answer.done():
+                answer.set_result(result)
+
+
+class _Rows:
+    """A batch as the server has it."""
+
+    def __init__(self, backend: Backend, rows: Any) -> None:
+        self._backend = backend
+        self._rows = rows
+
+    @property
+    def now(self) -> int:
+        now: int = self._rows.now
+        return now
+
+    def __getattr__(self, name: str) -> Any:
+        async def verb(*args: Any, **kwargs: Any) -> Any:
+            return await self._backend.call(name, args, kwargs)
+
+        return verb
 
 
 class SimStore:
@@ -252,8 +311,8 @@ class SimStore:
     async def _reach(self) -> None:
         database = self._database
         if database.is_away(self._node):
-            await asyncio.sleep(database.source.random() * database.source.choice((0.01, 0.01, 2.0)))
-            raise StoreFault(AWAY)
+            await asyncio.sleep(database.soon(0.01, 0.01, 2.0))
+            raise StoreFault("the database is away")
 
     async def _ask(self, work: Callable[[], Awaitable[Any]]) -> Any:
         """A read: it runs in the database, and its answer may not come."""
@@ -281,25 +340,17 @@ class SimStore:
     @asynccontextmanager
     async def batch(self, *, single: bool = False) -> AsyncIterator[Any]:
         await self._reach()
-        database = self._database
-        backend = Backend(database, self._node, single=single)
+        backend = Backend(self._database, self._node, single=single)
         rows = await backend.ready
-        proxy = _Proxy(database, backend, rows, single)
         try:
-            yield proxy
-        except BaseException as error:
-            backend.give_up()
-            if single and proxy.called and isinstance(error, StoreFault) and backend.broke:
-                raise CommitUnknown(str(error), xid=backend.number) from error
+            yield _Rows(backend, rows)
+        except Exception:
+            await backend.roll_back()
             raise
-        await self._commit(backend)
-
-    async def _commit(self, backend: Backend) -> None:
-        database = self._database
-        if database.draw(database.weather.unknown):
-            backend.late_commit = database.draw(0.6)
-            delay = database.source.random() * database.source.choice((0.001, 3.0))
-            ...
+        except BaseException:  # canceled: the connection is closed
+            backend.lose()
+            raise
+        await backend.commit()
 
     async def committed(self, unknown: CommitUnknown) -> bool:
         await self._reach()
@@ -309,3 +360,30 @@ class SimStore:
         if outcome is None:
             raise StoreFault("it is not known yet")
         return outcome
+
+    # ---------------------------------------------------------------------------------------------------------- hints
+    async def changed(self) -> bool:
+        """Looks for a while, because a look costs more here than waiting does."""
+        if self._database.kind == "memory" or len(self._database.changes) < 2:
+            await asyncio.sleep(0.5)
+            return False
+        for _ in range(5):
+            others = self._database.by_others(self._node.name)
+            if others != self._seen:
+                self._seen = others
+                return True
+            await asyncio.sleep(0.05)
+        return False
+
+    async def announce(self, hint: bytes) -> None:
+        await self._reach()
+        database = self._database
+        if database.kind != "memory":
+            return
+        for node, heard in database.listeners:
+            if not database.draw(database.weather.deaf):
+                database.loop.call_later(database.soon(0.002, 0.002, 0.1), heard, hint, context=node.context)
+
+    async def listen(self, heard: Callable[[bytes], None]) -> None:
+        await self._reach()
+        self._database.listeners.append((self._node, heard))

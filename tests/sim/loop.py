@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import itertools
+import sys
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -124,7 +125,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._nodes: list[Node] = []
         self._tasks: list[SimTask] = []
         self._prune_at = 1_000
-        self._over = False
+        self.over = False  #: nothing runs any more
         self.root = self.node("root")
 
     # ------------------------------------------------------------------------------------------------------ nodes
@@ -164,7 +165,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> events.Handle:
         handle = events.Handle(callback, args, self, context)
-        if not self._over:
+        if not self.over:
             self._append(handle)
         return handle
 
@@ -178,7 +179,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> events.TimerHandle:
         timer = events.TimerHandle(when, callback, args, self, context)
-        if not self._over:
+        if not self.over:
             heappush(self._timers, (when, next(self._sequence), timer))
         return timer
 
@@ -186,7 +187,7 @@ class SimLoop(asyncio.BaseEventLoop):
         """It is skipped when its time comes."""
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        if not self._over:
+        if not self.over:
             self.faults.append(f"{context.get('message')}: {context.get('exception')!r}")
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
@@ -260,13 +261,17 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def finish(self) -> None:
         """Let go of everything; what still waits is closed without running anything else."""
-        self._over = True
+        self.over = True
         self._timers.clear()
-        for task in self._tasks:
-            if not task.done():
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
-                _close(task)
-        self._tasks.clear()
+        complain, sys.unraisablehook = sys.unraisablehook, lambda _: None
+        try:
+            for task in self._tasks:
+                if not task.done():
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]
+                    _close(task)
+            self._tasks.clear()
+        finally:
+            sys.unraisablehook = complain
         self.close()
 
 

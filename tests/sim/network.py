@@ -53,6 +53,7 @@ class Network:
         self.servers: list[Server] = []
         self.sockets: list[Socket] = []
         self.posts: list[Post] = []
+        self.half_open: list[Socket] = []  #: broken, but the server may not know yet
         self.blame = blame
         self._source = source
 
@@ -96,9 +97,19 @@ class Network:
             socket.broken = True
             self.sockets.remove(socket)
             self.accuse(socket.client, socket.server)
-            half_open = self.chance(0.2)
             self.at(socket.client, self.between(0, 0.05), socket.client_hears_end)
-            self.at(socket.server, self.between(5, 30) if half_open else self.between(0, 0.1), socket.server_hears_end)
+            if self.chance(0.2):
+                self.half_open.append(socket)
+                self.at(socket.server, self.between(5, 30), socket.server_hears_end)
+            else:
+                self.at(socket.server, self.between(0, 0.1), socket.server_hears_end)
+
+    def heal(self) -> None:
+        """All messages arrive, and everybody knows what is broken."""
+        self.trouble.heal()
+        for socket in self.half_open:
+            self.at(socket.server, 0.0, socket.server_hears_end)
+        self.half_open.clear()
 
     def died(self, node: Node) -> None:
         """Its sockets break; its own tasks hear nothing any more."""

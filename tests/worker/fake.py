@@ -44,6 +44,7 @@ class FakeService:
         self.beats: list[m.Beat] = []
         self.beaten = threading.Condition()
         self.actions: dict[bytes, str] = {}
+        self.nudges: list[str] = []  #: ids of tasks that the next answer to a nudge names
         self.closed: list[m.CloseSession] = []
         self.poll_faults: list[Exception] = []
         self.complete_faults: list[Exception] = []
@@ -156,6 +157,12 @@ class FakeService:
                     self.running.discard(completion.lease)
             self._changed.notify_all()
         return m.CompleteReply(outcomes)
+
+    async def nudge(self, body: m.Nudge) -> m.NudgeReply:
+        while not self.nudges:
+            await asyncio.sleep(0.005)
+        ids, self.nudges = self.nudges, []
+        return m.NudgeReply(ids)
 
     async def close_session(self, body: m.CloseSession) -> m.Done:
         self.closed.append(body)

@@ -59,6 +59,21 @@ def test_a_poll_asks_for_what_would_fit_if_it_were_like_the_last() -> None:
     assert some.free == 2
 
 
+def test_the_second_poller_learns_as_well_that_tasks_are_light() -> None:
+    some = slots("light", "computes", total=100)
+    ask = asked(some)
+    assert (ask.capacity, ask.slots) == (2, 100)
+    assert some.admit(ask, deliveries("light", "light")) == [True, True]
+    assert (asked(some).capacity, some.free) == (50, 48)
+    some.give_back(*deliveries("light"))
+    some.give_back(*deliveries("light"))
+    ask = asked(some, 1)
+    assert (ask.capacity, ask.slots) == (1, 50)
+    assert some.admit(ask, deliveries("light")) == [True]
+    some.give_back(*deliveries("light"))
+    assert asked(some, 1).capacity == 50
+
+
 def test_no_light_task_passes_a_heavy_one() -> None:
     """It is handed back with what came behind it, and nothing is asked for until it fits."""
     some = slots("light", "heavy")

@@ -13,9 +13,10 @@ from perdure.core.errors import Conflict, InvalidArgument, LeaseLost
 from perdure.core.messages import Completed
 from perdure.core.model import Progress
 from perdure.sdk.converter import from_payloads, to_payloads
+from perdure.sdk.task import REGISTRY
 from perdure.worker import heartbeat, worker
 from perdure.worker.worker import Worker
-from tests.worker.fake import FakeService, Gate
+from tests.worker.fake import FakeService, Gate, echo
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 
@@ -37,7 +38,7 @@ async def test_never_more_tasks_than_slots(service: FakeService, kind: str) -> N
 
 
 async def test_polls_ask_in_batches_for_what_is_free(service: FakeService) -> None:
-    async with Worker(service, slots=100):
+    async with Worker(service, slots=100, tasks=[echo]):
         await service.until(lambda: len(service.polls) == 2)
         assert [poll.capacity for poll in service.polls] == [50, 50]
         await service.result(await service.give("echo"))
@@ -46,7 +47,7 @@ async def test_polls_ask_in_batches_for_what_is_free(service: FakeService) -> No
 async def test_slots_that_a_short_answer_left_free_are_asked_for(service: FakeService) -> None:
     """WORK-09: also by the poll that waits, where they are less than the batch that the answered one needs."""
     gate = Gate()
-    async with Worker(service, slots=100), asyncio.timeout(20):
+    async with Worker(service, slots=100, tasks=[REGISTRY["at_gate"]]), asyncio.timeout(20):
         await service.until(lambda: len(service.polls) == 2)
         await service.give_many("at_gate", 50)
         await gate.holds(50)

@@ -119,9 +119,10 @@ class Context:
         self._raise_if_over()
 
     def complete_in(self, connection: object, result: object = None) -> Any:
-        """Record that the job succeeded with `result`, in the transaction that `connection` is in: with the commit both
-        hold, the application's writes and the end of the job, and with a rollback neither. To be awaited when the
-        methods of the connection are. PostgreSQL only, the database of Perdure's store, once an attempt.
+        """Record that the job succeeded with `result` (what the handler is annotated to return), in the transaction
+        that `connection` is in: with the commit both hold, the application's writes and the end of the job, and with a
+        rollback neither. To be awaited when the methods of the connection are. PostgreSQL only, the database of
+        Perdure's store, once an attempt.
 
         Call it last, right before the commit: the task's row is locked from here on. After it the handler's own result
         counts for nothing. Returning or raising without a commit ends the attempt as a failure (code "not_committed",

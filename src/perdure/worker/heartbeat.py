@@ -3,7 +3,7 @@
 One request for all leases that are due. The first beat of a lease acknowledges its receipt and is sent a moment
 after the delivery, only for what still runs then: most jobs are over before. Progress and checkpoints are brought a
 second after they were given, at the latest. The answer may say that a task is to be canceled, or that its lease is
-lost.
+lost; so that this is not heard ten seconds late, the thread also waits for the server's nudges.
 
 Whatever goes wrong with a heartbeat, the next one is sent: leases end under handlers that run when the thread does. If
 it ends nevertheless, the worker is told.
@@ -23,7 +23,7 @@ from collections.abc import Callable
 
 from perdure.client.base import Service
 from perdure.core.errors import InvalidArgument, PerdureError
-from perdure.core.messages import Beat, Heartbeat
+from perdure.core.messages import Beat, Heartbeat, Nudge
 from perdure.core.model import HEARTBEAT_SECONDS, Payloads, Progress
 from perdure.worker.execute import Run
 
@@ -38,6 +38,7 @@ NEWS_SECONDS = 1.0
 """From a checkpoint or progress to the heartbeat that brings it."""
 UNREPORTED_SECONDS = 3.0
 """From the end of a handler to the first heartbeat for its lease, when the report does not get through."""
+NUDGE_RETRY_SECONDS = 5.0
 _RETRY_SECONDS = 1.0
 _REQUEST_SECONDS = 5.0
 _REQUEST_BYTES = 4 * 1024 * 1024
@@ -131,6 +132,7 @@ class Heartbeats:
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
+        listening = self._loop.create_task(self._listen())
         while not self._ending:
             self._wake.clear()
             due, pause = self._look(time.monotonic())
@@ -143,8 +145,29 @@ class Heartbeats:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await self._wake.wait()
+        listening.cancel()
         if self._own_connection:
             await self._service.close()
+
+    async def _listen(self) -> None:
+        """Beat at once where the server says so. A nudge that is missed costs time only."""
+        while True:
+            try:
+                nudged = set((await self._service.nudge(Nudge(self._incarnation))).task_ids)
+            except Exception as error:  # noqa: BLE001 - the heartbeats say in the log what is wrong with the server
+                log.debug("nudges are not heard: %s", error)
+                await asyncio.sleep(NUDGE_RETRY_SECONDS)
+            else:
+                self._beat_now(nudged)
+
+    def _beat_now(self, task_ids: set[str]) -> None:
+        now = time.monotonic()
+        with self._lock:
+            runs = [run for run in self._runs.values() if run.delivery.task_id in task_ids]
+        for run in runs:
+            run.beat_at = now
+        if runs:
+            self._hasten(now)
 
     def _look(self, now: float) -> tuple[list[Run], float]:
         """The runs to beat for now, with those whose turn comes soon anyway, or none and the seconds until one is

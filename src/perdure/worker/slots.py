@@ -52,7 +52,7 @@ class Slots:
 
     def ask(self, poller: int) -> Ask | None:
         """What this poller may ask for now; None while it has to wait for slots. The first takes any that are free,
-        the other waits until they are enough for a whole batch."""
+        the other waits until they are enough for a whole batch of light tasks."""
         if self._heavy is not None and self.weight(self._heavy) > self.free:
             return None
         self._heavy = None
@@ -61,12 +61,10 @@ class Slots:
             if poller == 0:
                 return None
             queues, least = [name for name in queues if name not in self._crowded], 1
-        if not queues or not self.free:
+        if not queues or self.free < least:
             return None
         heaviest = self._heaviest[poller]
         capacity = min(max(self.free // heaviest, 1), self._batch)
-        if capacity < least:
-            return None
         slots = min(capacity * heaviest, self.free)
         self.free -= slots
         return Ask(poller, queues, capacity, slots)

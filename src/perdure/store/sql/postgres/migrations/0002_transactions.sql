@@ -279,6 +279,9 @@ begin
             else 'the lease ended and the task is ' || state_name(found_task.state)
         end);
     end if;
+    -- The row is locked until the transaction ends, and what the worker reports about it waits: no client may go to sleep.
+    perform set_config('idle_in_transaction_session_timeout', '30s', true)
+    where current_setting('idle_in_transaction_session_timeout')::interval not between '1 ms' and '30 s';
     -- A Hint that names a task which has closed.
     perform pg_notify('perdure', encode('\x94c4009091c410'::bytea || uuid_send(done_id) || '\xc2'::bytea, 'base64'));
 end
@@ -526,11 +529,6 @@ create function packed_bytes(value bytea) returns bytea language sql immutable s
     select '\xc6'::bytea || int4send(octet_length(value)) || value
 $$;
 
-revoke all on function
-    enqueue_v1(
-        text, text, bytea, text, text, text, bytea, bigint, bigint, bigint, bigint, text, bytea, bytea, bigint, bytea,
-        bigint, bigint, bigint, text
-    ),
-    enqueue_json_v1(text, json, jsonb),
-    complete_v1(bytea, bytea, bytea, bytea)
-from public;
+-- New functions are everybody's: these are not. `now_us` stays as it was.
+revoke all on all routines in schema perdure from public;
+grant execute on function now_us() to public;

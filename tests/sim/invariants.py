@@ -1,0 +1,499 @@
+"""What must hold after every commit, in every answer, and at the end. Nothing here uses the code of core/ that it
+judges: rules are written once more, from the requirements."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from perdure.core import commands as c
+from perdure.core.errors import LeaseLost
+from perdure.core.model import Failure, Payload, Progress, RetryPolicy, Task, Timeouts
+from perdure.core.states import State
+from perdure.engine.dispatch import PollRequest
+from perdure.engine.engine import Engine
+from tests.sim.tables import Change
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+SECOND = 1_000_000
+S = State
+OPEN = (S.ENQUEUED, S.LEASED, S.RETRY_WAIT)
+MOVES = {
+    S.ENQUEUED: {S.LEASED, S.CANCELED, S.EXPIRED, S.FAILED},
+    S.LEASED: {S.SUCCEEDED, S.RETRY_WAIT, S.FAILED, S.ENQUEUED, S.CANCELED},
+    S.RETRY_WAIT: {S.ENQUEUED, S.CANCELED, S.FAILED},
+}
+"""States that a job may go to, by the diagram in docs/states.md."""
+HEALTHY = 60.0
+"""Seconds after which a fault no longer explains that a worker lost its work."""
+NO_TIMEOUTS = Timeouts()
+
+Lease = tuple[bytes, int, int]
+
+
+class Broken(AssertionError):
+    """An invariant does not hold. `rule` is its short name."""
+
+    def __init__(self, rule: str, detail: str) -> None:
+        super().__init__(f"{rule}: {detail}")
+        self.rule = rule
+
+
+def short(task_id: bytes) -> str:
+    return task_id.hex()[-8:]
+
+
+def show(task: Task | None) -> str:
+    if task is None:
+        return "no row"
+    parts = [f"{short(task.id)} {task.state.name} lease {task.lease_number} attempt {task.attempt}"]
+    for name in ("received", "place", "ready_at", "wake_at", "lease_until", "expires_at", "attempt_deadline", "deadline",
+                 "heartbeat_deadline", "cancel_deadline", "updated_at", "lost_deliveries", "worker"):  # fmt: skip
+        if (value := getattr(task, name)) is not None:
+            parts.append(f"{name}={value}")
+    return " ".join(parts)
+
+
+def limits_of(task: Task) -> Timeouts:
+    return NO_TIMEOUTS if task.timeouts is None else msgspec.msgpack.decode(task.timeouts, type=Timeouts)
+
+
+def lease_in(payloads: bytes | None) -> int | None:
+    """The number of the lease under which a handler wrote this."""
+    if payloads is None:
+        return None
+    values = msgspec.msgpack.decode(payloads, type=tuple[Payload, ...])
+    if not values:
+        return None
+    value = json.loads(values[0].data)
+    return value.get("lease") if isinstance(value, dict) else None
+
+
+class Granted:
+    """A lease: when it was given, and when it ended, in commits."""
+
+    def __init__(self, at: int, session: int | None, poll: int | None) -> None:
+        self.at = at
+        self.session = session
+        self.poll = poll
+        self.ended: int | None = None
+        self.received = False
+        self.closed_as: State | None = None  #: the state that its completion led to
+        self.after: State | None = None  #: the state of the task once it ended
+
+
+class Checker:
+    """Sees every commit and every answer of an engine."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.commits = 0
+        self.tasks: dict[bytes, Task] = {}
+        self.closed: dict[bytes, Task] = {}
+        self.sessions: dict[int, Any] = {}
+        self.keys: dict[Any, Any] = {}
+        self.hold_until = 0
+        self.trimmed: set[bytes] = set()
+        self.leases: dict[Lease, Granted] = {}
+        self.numbers: dict[bytes, int] = {}  #: the highest lease number of each task
+        self.history: dict[bytes, list[tuple[int, State]]] = defaultdict(list)
+        self.winners: dict[bytes, Lease] = {}  #: the lease whose completion closed a task
+        self.repeats: dict[bytes, bytes] = {}  #: closed task -> the one that repeats it
+        self.counts: dict[str, int] = defaultdict(int)  #: how often each thing happened, for the reports
+
+    def fail(self, rule: str, detail: str) -> None:
+        raise Broken(rule, f"{detail} (commit {self.commits}, at {self.world.loop.now:.3f})")
+
+    # ------------------------------------------------------------------------------------------------------- commits
+    def committed(self, changes: Sequence[Change], server: str) -> None:
+        """The observer of the database."""
+        self.commits += 1
+        self.world.trace_commit(changes, server)
+        by_table: dict[str, list[Change]] = defaultdict(list)
+        for change in changes:
+            by_table[change.table].append(change)
+        for change in by_table["pulse"]:
+            self.hold_until = max(self.hold_until, change.after.hold_until)
+        for change in by_table["sessions"]:
+            self._session(change)
+        closing = {change.key: change for change in by_table["closed"]}
+        opening = {change.key for change in by_table["tasks"] if change.before is None}
+        attempts = {change.key: change.after for change in by_table["attempts"] if change.after is not None}
+        for change in by_table["tasks"]:
+            self._task(change, closing.get(change.key), attempts)
+        for change in by_table["closed"]:
+            self._closed(change)
+        for change in by_table["keys"]:
+            self._key(change, opening)
+
+    def _task(self, change: Change, closing: Change | None, attempts: dict[Any, Any]) -> None:
+        before: Task | None = change.before
+        after: Task | None = change.after
+        task_id: bytes = change.key
+        if before is not None and self.tasks.get(task_id) != before:
+            self.fail("rows", f"a row changed without a commit: {show(self.tasks.get(task_id))} != {show(before)}")
+        if after is None:
+            del self.tasks[task_id]
+            if closing is None or closing.after is None:
+                self.fail("acknowledged", f"an open task vanished: {show(before)}")
+            after = closing.after
+        else:
+            self.tasks[task_id] = after
+            self._row(after)
+        if before is None:
+            self._new(after)
+        else:
+            self._moved(before, after, attempts)
+        if not self.history[task_id] or self.history[task_id][-1][1] != after.state:
+            self.history[task_id].append((self.commits, after.state))
+            self.counts[after.state.name] += 1
+
+    def _new(self, task: Task) -> None:
+        if task.id in self.closed or task.id in self.trimmed or self.history[task.id]:
+            self.fail("forks", f"a task was made twice: {show(task)}")
+        if task.state not in (S.ENQUEUED, S.LEASED):
+            self.fail("table", f"a task begins as {task.state.name}")
+        if task.retry_of is not None:
+            if task.retry_of in self.repeats and self.world.plan.key_life > 1_000:
+                self.fail("keys", f"{short(task.retry_of)} is repeated twice")
+            self.repeats[task.retry_of] = task.id
+        if task.state == S.LEASED:
+            self._granted(task, 0)
+
+    def _moved(self, before: Task, after: Task, attempts: dict[Any, Any]) -> None:
+        if after.updated_at < before.updated_at:
+            self.fail("time", f"a row's time went back: {show(before)} -> {show(after)}")
+        if before.state != after.state and after.state not in MOVES[before.state]:
+            self.fail("table", f"{show(before)} -> {show(after)}")
+        leased = before.state == S.LEASED
+        if after.lease_number != before.lease_number:
+            if leased:
+                self.fail("twice", f"leased again under a lease: {show(before)} -> {show(after)}")
+            self._granted(after, before.lease_number)
+        elif leased and after.state == S.LEASED and after.lease_bits != before.lease_bits:
+            self.fail("leases", f"a lease changed: {show(before)} -> {show(after)}")
+        elif not leased and after.state == S.LEASED:
+            self.fail("leases", f"a lease repeats: {show(before)} -> {show(after)}")
+        if not leased:
+            self._outside(before, after)
+            return
+        granted = self.leases[before.id, before.lease_number, before.lease_bits]
+        granted.received = granted.received or after.received
+        if after.state != S.LEASED:
+            self._ended(before, after, granted, attempts.get((before.id, before.lease_number)))
+        self._spent(before, after, granted)
+        self._written(before, after)
+
+    def _granted(self, task: Task, number_before: int) -> None:
+        lease = (task.id, task.lease_number, task.lease_bits)
+        if lease in self.leases or task.lease_number <= self.numbers.get(task.id, 0):
+            self.fail("leases", f"a lease repeats: {show(task)}")
+        if task.lease_number != number_before + 1:
+            self.fail("leases", f"a lease number was left out: {show(task)}")
+        self.numbers[task.id] = task.lease_number
+        self.leases[lease] = Granted(self.commits, task.session, task.poll)
+
+    def _outside(self, before: Task, after: Task) -> None:
+        """A change of a task that nobody runs."""
+        if after.checkpoint != before.checkpoint or after.progress != before.progress:
+            self.fail("fence", f"written without a lease: {show(before)} -> {show(after)}")
+        if after.state in (S.SUCCEEDED,):
+            self.fail("fence", f"completed without a lease: {show(before)}")
+        if after.attempt != before.attempt:
+            self.fail("attempts", f"an attempt without a lease: {show(before)} -> {show(after)}")
+        if before.state == S.RETRY_WAIT and after.state == S.ENQUEUED and not self.world.may_hurry(before.id):
+            if before.ready_at is not None and after.updated_at < before.ready_at:
+                self.fail("back-off", f"cut short by nobody: {show(before)} -> {show(after)}")
+
+    def _ended(self, before: Task, after: Task, granted: Granted, attempt: Any) -> None:
+        world = self.world
+        granted.ended = self.commits
+        granted.after = after.state
+        lease = (before.id, before.lease_number, before.lease_bits)
+        if (after.done_number, after.done_bits) == lease[1:] and before.done_number != after.done_number:
+            granted.closed_as = S(after.done_state)
+            hurried = after.done_state == S.RETRY_WAIT and after.state == S.ENQUEUED and world.may_hurry(before.id)
+            if after.done_state != after.state and not hurried:
+                self.fail("answers", f"recorded {after.done_state}, is {show(after)}")
+        if after.state == S.SUCCEEDED:
+            if granted.closed_as is None:
+                self.fail("fence", f"succeeded by nobody: {show(before)}")
+            self.winners[before.id] = lease
+        outcome = None if attempt is None else (attempt[2] if isinstance(attempt, tuple) else attempt.outcome)
+        if after.state in (S.ENQUEUED, S.RETRY_WAIT) and outcome is None:
+            self.fail("attempts", f"no record of how a lease ended: {show(before)} -> {show(after)}")
+        self.counts[f"attempt {outcome}" if outcome else f"closed {after.state.name}"] += 1
+        if granted.closed_as is None and not self._deadline_over(before, after):
+            self._taken_away(before, after)
+
+    def _deadline_over(self, before: Task, after: Task) -> bool:
+        """Whether a limit of the task, and not silence, ended the lease."""
+        now = after.updated_at
+        return any(time is not None and time <= now for time in (before.attempt_deadline, before.deadline,
+                                                                  before.cancel_deadline))  # fmt: skip
+
+    def _taken_away(self, before: Task, after: Task) -> None:
+        """A lease ended by itself: its worker was silent, or its session ended."""
+        world = self.world
+        self.counts["taken away"] += 1
+        if before.session in world.dead or before.session not in world.incarnations:
+            return
+        if before.lease_length < 10 * SECOND or before.heartbeat_deadline is not None:
+            return  # an outage that is too short to be noticed may be too long for these
+        host = world.incarnations[before.session].partition("/")[0]
+        blamed = world.blamed.get(host, -1e9)
+        if world.loop.now - blamed > HEALTHY and world.loop.now - world.blamed.get("*", -1e9) > HEALTHY:
+            self.fail("living", f"{host} lost its work, and nothing was wrong with it: {show(before)} -> {show(after)}")
+
+    def _spent(self, before: Task, after: Task, granted: Granted) -> None:
+        spent = after.attempt - before.attempt
+        if after.state == S.LEASED:
+            if spent:
+                self.fail("attempts", f"spent while it runs: {show(before)} -> {show(after)}")
+            return
+        if not 0 <= spent <= 1:
+            self.fail("attempts", f"{spent} spent: {show(before)} -> {show(after)}")
+        if after.attempt > after.max_attempts:
+            self.fail("attempts", f"more than {after.max_attempts}: {show(after)}")
+        if after.state == S.RETRY_WAIT:
+            self._back_off(after)
+            if spent != 1:
+                self.fail("attempts", f"none spent: {show(after)}")
+        if after.state == S.ENQUEUED and spent:
+            if not self.world.may_hurry(after.id):
+                self.fail("attempts", f"handed back and spent: {show(before)} -> {show(after)}")
+
+    def _back_off(self, task: Task) -> None:
+        policy = RetryPolicy() if task.retry_policy is None else msgspec.msgpack.decode(
+            task.retry_policy, type=RetryPolicy
+        )
+        assert task.ready_at is not None
+        longest = min(policy.cap, policy.base * policy.factor ** (task.attempt - 1)) * SECOND + 1
+        asked = self.world.longest_retry_after * SECOND
+        if not 0 <= task.ready_at - task.updated_at <= max(longest, asked):
+            self.fail("back-off", f"too long: {show(task)}")
+
+    def _written(self, before: Task, after: Task) -> None:
+        """What a worker wrote was written under the lease that held."""
+        for name in ("checkpoint", "result"):
+            value = getattr(after, name)
+            if value != getattr(before, name) and (number := lease_in(value)) is not None and number != before.lease_number:
+                self.fail("fence", f"{name} of lease {number} was written: {show(before)} -> {show(after)}")
+        if before.progress is not None and after.progress is not None:
+            done = [msgspec.msgpack.decode(value, type=Progress).done for value in (before.progress, after.progress)]
+            if done[1] < done[0]:
+                self.fail("progress", f"{done[0]} -> {done[1]}: {show(after)}")
+
+    def _row(self, task: Task) -> None:
+        """An open row that does not run has an alarm or a place; every limit that counts has an alarm before it."""
+        if task.closed_at is not None or task.state not in OPEN:
+            self.fail("table", f"open, and {show(task)}")
+        times = [task.deadline]
+        hold = 0
+        match task.state:
+            case S.ENQUEUED:
+                if task.place is None and task.ready_at is None:
+                    self.fail("reasons", f"neither ready nor going to be: {show(task)}")
+                times += [task.ready_at if task.place is None else None]
+                times += [task.expires_at if task.started_at is None else None]
+            case S.RETRY_WAIT:
+                if task.ready_at is None:
+                    self.fail("reasons", f"waits for nothing: {show(task)}")
+                times += [task.ready_at]
+            case _:
+                if task.lease_until is None or task.session is None:
+                    self.fail("reasons", f"leased to nobody: {show(task)}")
+                times += [task.lease_until, task.attempt_deadline, task.cancel_deadline, task.heartbeat_deadline]
+                hold = max(self.hold_until, task.updated_at + SECOND)  # or another server had the pulse
+        limit = min((time for time in times if time is not None), default=None)
+        if limit is not None and (task.wake_at is None or task.wake_at > max(limit, hold)):
+            self.fail("alarms", f"no alarm before {limit}: {show(task)}")
+        if task.state != S.ENQUEUED and task.place is not None:
+            self.fail("reasons", f"has a place and is not in its queue: {show(task)}")
+
+    def _closed(self, change: Change) -> None:
+        before, after = change.before, change.after
+        if after is None:
+            del self.closed[change.key]
+            self.trimmed.add(change.key)
+            if self.world.database.inner.now() - before.closed_at < self.world.plan.retention * SECOND - SECOND:
+                self.fail("retention", f"trimmed too early: {show(before)}")
+            return
+        if before is not None or change.key in self.closed:
+            self.fail("absorbing", f"a closed task changed: {show(before)} -> {show(after)}")
+        if change.key in self.tasks:
+            self.fail("forks", f"open and closed: {show(after)}")
+        if after.state in OPEN or after.closed_at is None:
+            self.fail("table", f"closed, and {show(after)}")
+        self.closed[change.key] = after
+        self._reason(after)
+
+    def _reason(self, task: Task) -> None:
+        """A task ended as it did because of something that happened."""
+        spec = self.world.spec_of(task)
+        limits = limits_of(task)
+        failure = None if task.failure is None else msgspec.msgpack.decode(task.failure, type=Failure)
+        if task.state == S.EXPIRED:
+            limit = min((t for t in (task.expires_at, task.deadline) if t is not None), default=None)
+            if task.started_at is not None or limit is None or task.updated_at < limit:
+                self.fail("reasons", f"expired without cause: {show(task)}")
+        if task.state == S.CANCELED and not self.world.may_cancel(task.id):
+            self.fail("reasons", f"nobody canceled it: {show(task)}")
+        if task.state == S.FAILED:
+            code = "" if failure is None else failure.code
+            over = code == "schedule_to_close_timeout" and task.deadline is not None
+            late = code == "start_to_close_timeout" and limits.start_to_close is not None
+            silent = code == "heartbeat_timeout" and limits.heartbeat is not None
+            bad = code in ("handler_error", "fatal") and spec is not None and (spec["flaky"] or spec["fatal"])
+            lost = code in ("lease_lost", "unknown_handler")
+            if not (over or late or silent or bad or lost):
+                self.fail("reasons", f"failed without cause, {code}: {show(task)}")
+            final = over or (spec is not None and spec["fatal"]) or code == "unknown_handler"
+            if not final and task.attempt < task.max_attempts and limits.schedule_to_close is None:
+                self.fail("attempts", f"gave up after {task.attempt} of {task.max_attempts}, {code}: {show(task)}")
+
+    def _session(self, change: Change) -> None:
+        before, after = change.before, change.after
+        if after is None:
+            self.sessions.pop(change.key, None)
+            return
+        if before is not None and after.epoch < before.epoch:
+            self.fail("epochs", f"{before} -> {after}")
+        self.sessions[change.key] = after
+
+    def _key(self, change: Change, opening: set[bytes]) -> None:
+        before, after = change.before, change.after
+        now = self.world.database.inner.now()
+        if before is not None and (after is None or after.task_id != before.task_id):
+            if before.task_id in self.tasks:
+                self.fail("keys", f"the key {before.key!r} of an open task was given away")
+            if before.expires_at > now:
+                self.fail("keys", f"the key {before.key!r} was given away before its time")
+        if after is None:
+            self.keys.pop(change.key, None)
+            return
+        self.keys[change.key] = after
+        if (before is None or before.task_id != after.task_id) and after.task_id not in opening:
+            self.fail("keys", f"the key {after.key!r} names a task that is not there")
+
+    # ------------------------------------------------------------------------------------------------------- answers
+    def attend(self, engine: Engine, server: str) -> None:
+        """See the answers of an engine."""
+        apply, poll = engine.apply, engine.poll
+
+        async def applied(commands: Sequence[c.Command]) -> list[c.Outcome]:
+            since = self.commits
+            outcomes = await apply(commands)
+            for command, outcome in zip(commands, outcomes, strict=True):
+                self._answered(command, outcome, since)
+            return outcomes
+
+        async def polled(request: PollRequest) -> list[Task]:
+            before = self._unreceived(request)
+            tasks = await poll(request)
+            self._delivered(request, tasks, before)
+            return tasks
+
+        engine.apply = applied  # type: ignore[method-assign]
+        engine.poll = polled  # type: ignore[method-assign]
+
+    def _answered(self, command: c.Command, outcome: c.Outcome, since: int) -> None:
+        self.counts[f"{type(command).__name__} {type(outcome).__name__}"] += 1
+        match command, outcome:
+            case c.Enqueue(), c.Enqueued():
+                if not self.exists(outcome.task_id):
+                    self.fail("committed", f"{short(outcome.task_id)} was acknowledged and is not there")
+                if command.minted and outcome.task_id != command.task_id:
+                    self.fail("keys", "another id than the one that was asked for")
+            case c.Heartbeat(), c.Alive():
+                self._held(command.lease, since, "a heartbeat")
+                granted = self._known(command.lease, "a heartbeat")
+                if granted.ended is None and not granted.received:
+                    self.fail("committed", "a receipt was acknowledged and is not stored")
+            case c.Complete(), c.Changed():
+                granted = self._known(command.lease, "a completion")
+                if granted.closed_as is None:
+                    self.fail("fence", f"a completion of {short(command.lease.task_id)} was accepted and did nothing")
+                if granted.closed_as != outcome.state:
+                    self.fail("answers", f"told {outcome.state.name}, was {granted.closed_as}")
+                if outcome.state == S.SUCCEEDED and self.winners.get(command.lease.task_id) != self._lease(command.lease):
+                    self.fail("once", f"two completions of {short(command.lease.task_id)} were accepted")
+            case c.Complete(), LeaseLost():
+                known = self.leases.get(self._lease(command.lease))
+                if known is not None and known.ended is None:
+                    self.fail("answers", f"a lease that holds is called lost: {short(command.lease.task_id)}")
+                if known is not None and known.closed_as is not None and command.lease.task_id not in self.trimmed:
+                    current = self.tasks.get(command.lease.task_id) or self.closed.get(command.lease.task_id)
+                    if current is not None and current.done_number == command.lease.number:
+                        self.fail("answers", f"a recorded completion is called lost: {show(current)}")
+            case c.Heartbeat(), LeaseLost():
+                known = self.leases.get(self._lease(command.lease))
+                if known is not None and known.ended is None:
+                    self.fail("answers", f"a lease that holds is called lost: {short(command.lease.task_id)}")
+            case (c.Cancel() | c.Retry()), c.Changed():
+                if outcome.state not in [state for _, state in self.history[outcome.task_id]]:
+                    self.fail("committed", f"{short(outcome.task_id)} is said to be {outcome.state.name}")
+                task = self.tasks.get(outcome.task_id)
+                if isinstance(command, c.Cancel) and task is not None and task.cancel_requested_at is None:
+                    self.fail("committed", f"a cancel was acknowledged and is not stored: {show(task)}")
+            case c.OpenSession(), c.Accepted():
+                stored = self.sessions.get(command.incarnation)
+                seen = self.world.epochs.setdefault(command.incarnation, set())
+                if command.epoch in seen:
+                    self.fail("epochs", f"epoch {command.epoch} was accepted twice")
+                seen.add(command.epoch)
+                if stored is not None and stored.epoch < command.epoch:
+                    self.fail("committed", "a session was opened and is not stored")
+
+    def _lease(self, lease: Any) -> Lease:
+        return (lease.task_id, lease.number, lease.bits)
+
+    def _known(self, lease: Any, what: str) -> Granted:
+        granted = self.leases.get(self._lease(lease))
+        if granted is None:
+            self.fail("fence", f"{what} under a lease that was never given: {short(lease.task_id)} {lease.number}")
+        assert granted is not None
+        return granted
+
+    def _held(self, lease: Any, since: int, what: str) -> None:
+        granted = self._known(lease, what)
+        if granted.ended is not None and granted.ended <= since:
+            self.fail("fence", f"{what} of a stale lease was accepted: {short(lease.task_id)} {lease.number}")
+
+    def _unreceived(self, request: PollRequest) -> list[Lease]:
+        """Leases that this poll got before and that were not acknowledged."""
+        return [
+            (task.id, task.lease_number, task.lease_bits)
+            for task in self.tasks.values()
+            if task.state == S.LEASED and task.session == request.incarnation and task.poll == request.poll
+            and not task.received
+        ]  # fmt: skip
+
+    def _delivered(self, request: PollRequest, tasks: list[Task], before: list[Lease]) -> None:
+        given = set()
+        for task in tasks:
+            granted = self._known(task.lease, "a delivery")
+            given.add(self._lease(task.lease))
+            if granted.session != request.incarnation or granted.poll != request.poll:
+                self.fail("twice", f"a lease of another poll was delivered: {show(task)}")
+        if len(tasks) > request.capacity:
+            self.fail("slots", f"{len(tasks)} tasks for {request.capacity} slots")
+        for lease in before:
+            granted = self.leases[lease]
+            if granted.ended is None and not granted.received and lease not in given and len(tasks) < request.capacity:
+                self.fail("polls", f"a repeated poll did not get its lease again: {short(lease[0])}")
+
+    # ----------------------------------------------------------------------------------------------------------- the end
+    def exists(self, task_id: bytes) -> bool:
+        return task_id in self.tasks or task_id in self.closed or task_id in self.trimmed
+
+    def overdue(self, now: int, patience: float) -> list[Task]:
+        """Open rows whose alarm should have rung."""
+        late = now - int(patience * SECOND)
+        return [task for task in self.tasks.values() if task.wake_at is not None and task.wake_at < late]

@@ -1,0 +1,91 @@
+"""What a seed stands for: how many processes, which faults, how much work. Written as text, so that one line replays it.
+
+    1234                         everything as the seed draws it
+    1234/tasks=3/off=cut+freeze  the same with three tasks only, and without two kinds of faults
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from random import Random
+from typing import Any
+
+FAULTS = (
+    "crash server", "crash worker", "crash client", "restart server", "restart worker", "freeze server",
+    "freeze worker", "block loop", "cut", "cut all", "deaf", "bad network", "outage", "partial outage", "statements",
+    "commits", "slow", "clock", "hints",
+)  # fmt: skip
+"""Every kind of fault."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run."""
+
+    seed: int
+    store: str = "memory"  #: or "sqlite"
+    servers: int = 2
+    workers: int = 2
+    clients: int = 1
+    tasks: int = 12  #: actions of all clients
+    chaos: float = 60.0  #: virtual seconds with faults
+    every: float = 4.0  #: about the seconds between two faults
+    shuffle: bool = False  #: callbacks inside a process in another order, sometimes
+    retention: float = 30 * 86_400.0
+    key_life: float = 86_400.0
+    faults: tuple[str, ...] = ()
+
+    def stream(self, name: str) -> Random:
+        """Chances for one purpose, so that what is left out elsewhere changes none of them."""
+        return Random(f"{self.seed}/{name}")
+
+
+def draw(seed: int) -> Plan:
+    """The plan of a seed. Most have a few kinds of faults only: what always happens together hides what it does
+    alone."""
+    source = Random(f"{seed}/plan")
+    count = source.choice((0, 1, 2, 3, 5, 8, len(FAULTS)))
+    return Plan(
+        seed,
+        store=source.choice(("memory", "memory", "memory", "sqlite")),
+        servers=source.choice((1, 2, 2, 3)),
+        workers=source.choice((1, 2, 2, 3)),
+        clients=source.choice((1, 2)),
+        tasks=source.choice((4, 10, 20, 30)),
+        chaos=source.choice((20.0, 40.0, 80.0)),
+        every=source.choice((1.5, 4.0, 10.0)),
+        shuffle=source.random() < 0.2,
+        retention=source.choice((30 * 86_400.0, 30 * 86_400.0, 40.0)),
+        key_life=source.choice((86_400.0, 86_400.0, 20.0)),
+        faults=tuple(sorted(source.sample(FAULTS, count))),
+    )
+
+
+def parse(text: str) -> Plan:
+    """The plan that a line of text stands for."""
+    number, *changes = text.split("/")
+    plan = draw(int(number))
+    kinds: dict[str, Any] = {"store": str, "shuffle": lambda value: value == "True"}
+    for change in changes:
+        name, _, value = change.partition("=")
+        if name == "off":
+            without = set(value.replace("_", " ").split("+"))
+            plan = replace(plan, faults=tuple(fault for fault in plan.faults if fault not in without))
+        elif name == "faults":
+            plan = replace(plan, faults=tuple(filter(None, value.replace("_", " ").split("+"))))
+        else:
+            kind = kinds.get(name) or type(getattr(plan, name))
+            plan = replace(plan, **{name: kind(value)})
+    return plan
+
+
+def text(plan: Plan) -> str:
+    """The shortest line that `parse` reads as this plan."""
+    drawn = draw(plan.seed)
+    parts = [str(plan.seed)]
+    for field in fields(Plan):
+        value = getattr(plan, field.name)
+        if value != getattr(drawn, field.name):
+            shown = "+".join(value).replace(" ", "_") if field.name == "faults" else value
+            parts.append(f"{field.name}={shown}")
+    return "/".join(parts)

@@ -1,0 +1,249 @@
+"""What applications ask for, and what handlers do: everything that clients can do, with random policies."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from perdure.app import AsyncPerdure
+from perdure.core import ids
+from perdure.core.errors import (
+    FatalError,
+    Gone,
+    IdempotencyConflict,
+    IllegalMove,
+    InvalidArgument,
+    NotFound,
+    RetryableError,
+    TaskCanceled,
+    TaskExpired,
+    TaskFailed,
+    Unavailable,
+    WaitTimeout,
+)
+from perdure.core.messages import TimeoutOptions
+from perdure.core.model import RetryPolicy
+from perdure.core.states import State
+from perdure.sdk.handle import AsyncJob
+from perdure.sdk.task import Task
+from tests.sim.database import POISON
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+QUEUES = ("default", "mail")
+LONGEST_RETRY_AFTER = 5.0
+_KEYS = ("k0", "k1", "k2")
+_ENDS = {TaskFailed: State.FAILED, TaskCanceled: State.CANCELED, TaskExpired: State.EXPIRED}
+
+
+# ------------------------------------------------------------------------------------------------------------- handlers
+def handlers(world: World) -> list[Task[..., Any]]:
+    """The tasks of the workload; `payload` says what a run does."""
+
+    def begin(ctx: Any) -> int:
+        return world.began(ctx._delivery)
+
+    def end(ctx: Any, payload: Any, number: int) -> dict[str, Any]:
+        if ctx.attempt <= payload["flaky"]:
+            if payload["later"]:
+                raise RetryableError("later", retry_after=payload["later"])
+            raise ValueError("flaky")
+        if payload["fatal"]:
+            raise FatalError("fatal")
+        return {"n": payload["n"], "lease": number}
+
+    async def work(ctx, payload):  # type: ignore[no-untyped-def]  # hints would be read as types of payloads
+        number = begin(ctx)
+        try:
+            for step, seconds in enumerate(payload["sleeps"]):
+                await asyncio.sleep(seconds)
+                if payload["notes"]:
+                    ctx.checkpoint({"lease": number, "step": step})
+                    ctx.progress(step + 1)
+        except asyncio.CancelledError:
+            if not payload["stubborn"]:
+                raise
+            await asyncio.sleep(payload["stubborn"])
+        return end(ctx, payload, number)
+
+    def plain(ctx, payload):  # type: ignore[no-untyped-def]
+        number = begin(ctx)
+        if payload["notes"]:
+            ctx.checkpoint({"lease": number, "step": 0})
+        return end(ctx, payload, number)
+
+    return [Task(work, "work"), Task(plain, "plain")]
+
+
+def quick(number: int, **changes: Any) -> dict[str, Any]:
+    """What a run does that does nothing."""
+    plain = {"n": number, "sleeps": [0.01], "notes": False, "flaky": 0, "later": 0, "fatal": False, "stubborn": 0}
+    return plain | changes
+
+
+def drawn(number: int, source: Random) -> dict[str, Any]:
+    """What a run does."""
+    length = source.choice((0.001, 0.001, 0.05, 0.5, 2.0, 8.0, 20.0))
+    steps = source.choice((1, 1, 3))
+    return quick(
+        number,
+        sleeps=[round(source.random() * length / steps, 6) for _ in range(steps)],
+        notes=source.random() < 0.4,
+        flaky=source.choice((0, 0, 0, 1, 2, 9)),
+        later=source.choice((0, 0, 0, round(source.random() * LONGEST_RETRY_AFTER, 3))),
+        fatal=source.random() < 0.05,
+        stubborn=source.choice((0, 0, 0, 1.0, 40.0)),
+    )
+
+
+def options(source: Random) -> dict[str, Any]:
+    """Random policies."""
+
+    def some(*values: float) -> float | None:
+        return None if source.random() < 0.8 else round(source.uniform(*values), 3)
+
+    times = TimeoutOptions(
+        schedule_to_start=some(1, 60),
+        start_to_close=some(0.5, 20),
+        schedule_to_close=some(2, 100),
+        heartbeat=some(3, 20),
+        lease=some(2, 40),
+    )
+    found: dict[str, Any] = {"queue": source.choice(QUEUES), "priority": source.choice((3, 3, 3, 1, 5))}
+    if source.random() < 0.6:
+        found["timeouts"] = times
+    if source.random() < 0.6:
+        attempts, cap = source.choice((1, 2, 3, 5)), source.choice((0.5, 5.0))
+        found["retry"] = RetryPolicy(max_attempts=attempts, base=source.choice((0.01, 0.5)), cap=cap)
+    else:
+        found["retry"] = RetryPolicy(max_attempts=3, base=0.5, cap=8.0)
+    if source.random() < 0.25:
+        found["delay"] = round(source.random() * source.choice((0.2, 5.0, 20.0)), 3)
+    if source.random() < 0.3:
+        found["fairness_key"] = source.choice(("a", "b"))
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------- clients
+class Script:
+    """What the clients do: action number n at its time, by itself."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def of(self, client: int) -> Callable[[AsyncPerdure], Awaitable[None]]:
+        """The part of one client."""
+        plan = self._world.plan
+        numbers = [number for number in range(plan.tasks) if number % plan.clients == client]
+
+        async def run(app: AsyncPerdure) -> None:
+            tasks = [asyncio.create_task(self._act(app, number)) for number in numbers]
+            await asyncio.gather(*tasks)
+
+        return run
+
+    async def _act(self, app: AsyncPerdure, number: int) -> None:
+        world = self._world
+        source = world.plan.stream(f"action/{number}")
+        at = source.random() * world.plan.chaos + 1000.0
+        if at < world.loop.now:
+            return  # this client was started again
+        await asyncio.sleep(at - world.loop.now)
+        world.acting.add(number)
+        actions = (self._enqueue, self._enqueue, self._enqueue, self._keyed, self._many, self._execute, self._poison)
+        try:
+            await source.choices(actions, (4, 4, 4, 4, 2, 3, 1))[0](app, number, source)
+        except Unavailable as error:
+            world.trace(f"action {number}: {error}")
+        world.acting.discard(number)
+
+    async def _enqueue(self, app: AsyncPerdure, number: int, source: Random) -> None:
+        type_ = source.choice(("work", "work", "work", "plain", "plain", "nobody" if source.random() < 0.1 else "work"))
+        job = await app.enqueue(type_, self._payload(number, source), **options(source))
+        self._world.acknowledged(job.id, None)
+        await self._after(app, job, number, source)
+
+    async def _keyed(self, app: AsyncPerdure, number: int, source: Random) -> None:
+        key = source.choice(_KEYS)
+        body = quick(10_000 + source.choice((0, 0, 1)))
+        self._world.specs[body["n"]] = body
+        try:
+            job = await app.enqueue("work", body, idempotency_key=key)
+        except IdempotencyConflict:
+            self._world.conflicted(key, body["n"])
+            return
+        self._world.acknowledged(job.id, key, body["n"])
+        await self._after(app, job, number, source)
+
+    async def _many(self, app: AsyncPerdure, number: int, source: Random) -> None:
+        bodies = [self._payload(number * 100 + 1_000_000 + index, source) for index in range(source.randint(2, 8))]
+        jobs = await app.enqueue_many("work", bodies, **options(source))
+        for job in jobs:
+            self._world.acknowledged(job.id, None)
+        if source.random() < 0.5:
+            await self._result(jobs[-1])
+
+    async def _execute(self, app: AsyncPerdure, number: int, source: Random) -> None:
+        body = self._payload(number, source)
+        try:
+            value = await app.execute("work", body, **options(source))
+        except (TaskFailed, TaskCanceled, TaskExpired, WaitTimeout):
+            return
+        if value["n"] != number:
+            self._world.checker.fail("results", f"{value} is the result of {number}")
+
+    async def _poison(self, app: AsyncPerdure, number: int, source: Random) -> None:
+        """The database refuses one of the tasks; the others must not suffer."""
+        body = self._payload(number, source) | {"poison": POISON.decode()}
+        try:
+            job = await app.enqueue("work", body)
+        except InvalidArgument:
+            return
+        self._world.checker.fail("results", f"what cannot be stored was acknowledged: {job.id}")
+
+    def _payload(self, number: int, source: Random) -> dict[str, Any]:
+        spec = self._world.specs[number] = drawn(number, source)
+        return spec
+
+    async def _after(self, app: AsyncPerdure, job: AsyncJob, number: int, source: Random) -> None:
+        """What follows an enqueue."""
+        world = self._world
+        chance = source.random()
+        try:
+            if chance < 0.2:
+                await asyncio.sleep(source.random() * source.choice((0.05, 10.0)))
+                world.canceling.add(ids.parse(job.id))
+                await app.cancel(job.id, "why")
+                await self._result(job)
+            elif chance < 0.35:
+                await asyncio.sleep(source.random() * 10.0)
+                world.hurrying.add(ids.parse(job.id))
+                again = await app.retry(job.id)
+                world.acknowledged(again.id, None)
+                await self._result(again)
+            elif chance < 0.8:
+                await self._result(job)
+            else:
+                view = await app.get(job.id)
+                world.looked(view)
+                await app.find(limit=5)
+                await app.queues()
+                await app.workers()
+        except IllegalMove:
+            world.trace(f"action {number}: nothing to retry")
+        except (NotFound, Gone):
+            world.gone(ids.parse(job.id))
+
+    async def _result(self, job: AsyncJob) -> None:
+        world = self._world
+        task_id = ids.parse(job.id)
+        try:
+            value = await job.result()
+        except (TaskFailed, TaskCanceled, TaskExpired) as error:
+            world.told(task_id, _ENDS[type(error)], None)
+        else:
+            world.told(task_id, State.SUCCEEDED, value)
+

@@ -1,0 +1,344 @@
+"""One run of the simulation: builds everything, lets it go wrong, heals it, and looks whether all promises were kept."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+from collections.abc import Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+
+from perdure.app import AsyncPerdure
+from perdure.core import ids
+from perdure.core.errors import PerdureError
+from perdure.core.messages import Delivery, TaskView
+from perdure.core.model import Payload, Task
+from perdure.core.states import State
+from tests.sim import workload
+from tests.sim.clocks import WallClock, simulated
+from tests.sim.database import Database, WatchedTransaction
+from tests.sim.faults import Faults
+from tests.sim.invariants import Broken, Checker, lease_in, short, show
+from tests.sim.loop import NODE, Node, SimLoop, Stuck
+from tests.sim.network import Aiohttp, Network
+from tests.sim.plan import Plan
+from tests.sim.processes import ClientProcess, Process, ServerProcess, SimHeartbeats, WorkerProcess
+from tests.sim.tables import Change
+
+CLOSES = 240.0
+"""Virtual seconds within which everything closes once faults have stopped."""
+RINGS = 8.0
+"""Seconds after which an alarm that is due must have rung, when all is well."""
+PROMPT = 4.0
+"""Seconds that a small job may take, when all is well."""
+MOST_STEPS = 600_000
+CODES = ("a batch of", "failed; it goes on in a second", "a request failed", "cannot be handled", "cannot be read",
+         "the heartbeat thread ended", "requests failed", "cannot be kept")  # fmt: skip
+"""Parts of lines that tell of a bug."""
+
+
+@dataclass
+class Result:
+    """What came of a run."""
+
+    plan: Plan
+    rule: str = ""  #: the invariant that was broken; empty if none
+    detail: str = ""
+    digest: str = ""
+    steps: int = 0
+    seconds: float = 0.0  #: virtual ones
+    counts: dict[str, int] = field(default_factory=dict)
+    story: list[str] = field(default_factory=list)  #: what happened last
+
+
+class World:
+    """Everything of a run."""
+
+    def __init__(self, plan: Plan, *, story: bool = False) -> None:
+        self.plan = plan
+        self.loop = SimLoop(plan.stream("order"), shuffle=plan.shuffle)
+        self.wall = WallClock(self.loop)
+        self.set_back = 0.0  #: seconds that the database's clock was set back, in all
+        self.checker = Checker(self)
+        self.database = Database(self.loop, plan.stream("database"), plan.store, self.wall, self.checker.committed)
+        self.network = Network(self.loop, plan.stream("network"), self.blame)
+        self.faults = Faults(self)
+        self.story: list[str] | None = [] if story else None
+        self.blamed: dict[str, float] = {}  #: host -> when something was last done to it
+        self.incarnations: dict[int, str] = {}
+        self.dead: set[int] = set()
+        self.epochs: dict[int, set[int]] = {}
+        self.specs: dict[int, dict[str, Any]] = {}
+        self.acting: set[int] = set()
+        self.canceling: set[bytes] = set()
+        self.hurrying: set[bytes] = set()
+        self.keyed: dict[str, list[tuple[float, bytes, int]]] = {}
+        self.ends: dict[bytes, tuple[State, Any]] = {}
+        self.longest_retry_after = workload.LONGEST_RETRY_AFTER
+        self.tasks = workload.handlers(self)
+        self.calm = False
+        self.done = False
+        self.broken: Broken | None = None
+        script = workload.Script(self)
+        self.servers: list[Process] = [ServerProcess(self, f"s{n}") for n in range(plan.servers)]
+        self.workers: list[Process] = [WorkerProcess(self, f"w{n}") for n in range(plan.workers)]
+        self.clients: list[Process] = []
+        for number in range(plan.clients):
+            client = ClientProcess(self, f"c{number}")
+            client.script = script.of(number)  # type: ignore[assignment]
+            self.clients.append(client)
+        self.processes = [*self.servers, *self.workers, *self.clients]
+
+    # -------------------------------------------------------------------------------------------------------- what parts ask
+    def blame(self, node: Node) -> None:
+        host = node.name.partition("/")[0]
+        self.blamed["*" if host.startswith("s") else host] = self.loop.now
+
+    def process_of(self, node: Node) -> Any:
+        return next(process for process in self.processes if node in process.parts)
+
+    def queues_of(self, host: str) -> list[str]:
+        return list(workload.QUEUES if host != "w1" else reversed(workload.QUEUES))
+
+    def may_hurry(self, task_id: bytes) -> bool:
+        return task_id in self.hurrying
+
+    def may_cancel(self, task_id: bytes) -> bool:
+        return task_id in self.canceling
+
+    def spec_of(self, task: Task) -> dict[str, Any] | None:
+        """What its handler does."""
+        if task.payload is None:
+            return None
+        value = msgspec.json.decode(msgspec.msgpack.decode(task.payload, type=tuple[Payload, ...])[0].data)
+        return self.specs.get(value["n"])
+
+    def trace(self, line: str) -> None:
+        self.loop.trace.update(line.encode())
+        if self.story is not None:
+            self.story.append(f"{self.loop.now - 1000:9.3f} {line}")
+
+    def trace_commit(self, changes: Sequence[Change], server: str) -> None:
+        for change in changes:
+            self.loop.trace.update(msgspec.msgpack.encode((change.table, change.key, change.after)))
+            if self.story is not None and change.table in ("tasks", "closed", "attempts", "sessions"):
+                after = change.after
+                shown = show(after) if isinstance(after, Task) or after is None else repr(after)
+                self.story.append(f"{self.loop.now - 1000:9.3f} {server} {change.table}: {shown}")
+
+    async def guard(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """A program that must not end by an error."""
+        try:
+            await work
+        except Broken as broken:
+            self.find(broken)
+        except Exception as error:  # noqa: BLE001 - any is a finding
+            self.find(Broken("programs", f"{name} ended: {error!r}"))
+
+    def find(self, broken: Broken) -> None:
+        """The first finding counts; what is torn down at the end finds nothing."""
+        if self.broken is None and not self.loop.over:
+            self.broken = broken
+
+    # ------------------------------------------------------------------------------------------------- what clients were told
+    def acknowledged(self, job_id: str, key: str | None, body: int = 0) -> None:
+        task_id = ids.parse(job_id)
+        self.trace(f"acknowledged {short(task_id)} {key or ''}")
+        if not self.checker.exists(task_id):
+            self.checker.fail("acknowledged", f"{short(task_id)} was acknowledged and does not exist")
+        if key is None:
+            return
+        known = self.keyed.setdefault(key, [])
+        for at, other, other_body in known:
+            if self.loop.now - at < self.plan.key_life - self.set_back - 130.0 and self.plan.key_life > 1_000:
+                if other != task_id or other_body != body:
+                    self.checker.fail("keys", f"{key!r} was {short(other)} and is {short(task_id)}")
+        known.append((self.loop.now, task_id, body))
+
+    def conflicted(self, key: str, body: int) -> None:
+        bodies = {other for _, _, other in self.keyed.get(key, [])}
+        if self.plan.key_life > 1_000 and bodies == {body}:
+            self.checker.fail("keys", f"{key!r} conflicts with itself")
+
+    def told(self, task_id: bytes, state: State, value: Any) -> None:
+        """A client was told how a task ended."""
+        self.trace(f"told {short(task_id)} {state.name}")
+        closed = self.checker.closed.get(task_id)
+        if closed is None and task_id not in self.checker.trimmed:
+            self.checker.fail("committed", f"{short(task_id)} is said to be {state.name}, and is open")
+        if closed is not None and closed.state != state:
+            self.checker.fail("answers", f"told {state.name}: {show(closed)}")
+        before = self.ends.setdefault(task_id, (state, value))
+        if before != (state, value):
+            self.checker.fail("answers", f"{short(task_id)} ended as {before} and as {(state, value)}")
+        spec = None if closed is None else self.spec_of(closed)
+        if value is not None and spec is not None and value["n"] != spec["n"]:
+            self.checker.fail("results", f"{value} is not of {show(closed)}")
+        if closed is not None and value is not None and value["lease"] != closed.done_number:
+            self.checker.fail("once", f"the result of lease {value['lease']}: {show(closed)}, {lease_in(closed.result)}")
+
+    def looked(self, view: TaskView) -> None:
+        task_id = ids.parse(view.task_id)
+        if State[view.state] not in [state for _, state in self.checker.history[task_id]]:
+            self.checker.fail("committed", f"{short(task_id)} is shown as {view.state}, which it never was")
+
+    def gone(self, task_id: bytes) -> None:
+        if task_id in self.checker.tasks or task_id in self.checker.closed:
+            self.checker.fail("acknowledged", f"{short(task_id)} is called unknown")
+
+    def began(self, delivery: Delivery) -> int:
+        """A handler begins; the number of its lease."""
+        lease = ids.parse_lease(delivery.lease)
+        granted = self.checker._known(lease, "a run")
+        node = NODE.get().name.replace("/t", "")
+        if self.incarnations.get(granted.session or 0) != node:
+            self.checker.fail("twice", f"{node} runs what was leased to {self.incarnations.get(granted.session or 0)}")
+        return lease.number
+
+    # ------------------------------------------------------------------------------------------------------------- the run
+    async def live(self) -> None:
+        """The whole run, on the root node."""
+        await self.database.inner.migrate()
+        await self.database.inner.open()
+        for process in self.processes:
+            process.start()
+        chaos = asyncio.create_task(self.guard(self.faults.run(), "faults"))
+        await asyncio.sleep(self.plan.chaos)
+        await chaos
+        await self.faults.heal()
+        self.trace("calm")
+        self.calm = True
+        await self._close_all()
+        await self._probe()
+        self.done = True
+
+    async def _close_all(self) -> None:
+        """Every task closes, every client is answered, and no alarm is late."""
+        begun = self.loop.now
+        settled = begun + 30.0 + self.set_back
+        while self.checker.tasks or self.acting:
+            await asyncio.sleep(0.5)
+            self.faults.revive()
+            now = self.database.inner.now()
+            late = self.checker.overdue(now, RINGS) if self.loop.now > settled else []
+            if late:
+                self.checker.fail("alarms", f"due for {RINGS} s: {show(late[0])}, now {now}")
+            if self.loop.now > begun + CLOSES + self.set_back:
+                rows = "; ".join(show(task) for task in self.checker.tasks.values())
+                self.checker.fail("closes", f"still open: {rows}; still acting: {sorted(self.acting)}")
+
+    async def _probe(self) -> None:
+        """Small jobs while nothing else happens: nobody may be asleep."""
+        await asyncio.sleep(3.0)
+        node = self.loop.node("probe")
+        for number in range(2 * self.plan.servers):
+            done: asyncio.Future[float] = self.loop.create_future()
+            node.spawn(self.guard(self._prompt(done, number), "probe"))
+            await done
+
+    async def _prompt(self, done: asyncio.Future[float], number: int) -> None:
+        delay = 1.0 if number % 2 else 0.0
+        self.specs[9_000 + number] = workload.quick(9_000 + number)
+        app = AsyncPerdure("http://perdure")
+        begun = self.loop.now
+        try:
+            job = await app.enqueue("work", workload.quick(9_000 + number), delay=delay, queue=workload.QUEUES[number % 2])
+            value = await job.result(60.0)
+            if value["n"] != 9_000 + number:
+                self.checker.fail("results", f"{value} is the result of a probe")
+            if self.loop.now - begun - delay > PROMPT:
+                self.checker.fail("prompt", f"a small job took {self.loop.now - begun - delay:.1f} s")
+        except PerdureError as error:
+            self.checker.fail("prompt", f"a small job ended by {error!r}")
+        finally:
+            await app.close()
+            done.set_result(0.0)
+
+
+class _Lines(logging.Handler):
+    """Lines of the log that tell of a bug."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.INFO if world.story is not None else logging.ERROR)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = record.getMessage()
+        if record.exc_info and record.exc_info[1] is not None:
+            line += f" [{record.exc_info[1]!r}]"
+        if self._world.story is not None:
+            self._world.story.append(f"{self._world.loop.now - 1000:9.3f} {NODE.get().name} log: {line}")
+        error = record.exc_info[1] if record.exc_info else None
+        known = isinstance(error, Broken) or "poison" in line
+        if isinstance(error, Broken):
+            self._world.find(error)
+        elif record.levelno >= logging.ERROR and any(part in line for part in CODES) and not known:
+            self._world.find(Broken("bugs", line))
+
+
+@contextlib.contextmanager
+def _around(world: World) -> Iterator[None]:
+    """Perdure's modules see the simulated network, threads and database."""
+    lines = _Lines(world)
+    log = logging.getLogger("perdure")
+    before = log.level, log.propagate
+    log.addHandler(lines)
+    log.setLevel(lines.level)
+    log.propagate = False
+    fake = Aiohttp(world.network)
+    heartbeats = type("Heartbeats", (SimHeartbeats,), {"world": world})
+    transaction = type("Transaction", (WatchedTransaction,), {"database": world.database})
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        with (
+            patch("perdure.client.websocket.aiohttp", fake),
+            patch("perdure.client.http.aiohttp", fake),
+            patch("perdure.worker.worker.Heartbeats", heartbeats),
+            patch("perdure.store.memory.Transaction", transaction),
+            patch("perdure.api.drafts.KEY_LIFE", int(world.plan.key_life * 1_000_000)),
+            simulated(world.loop, world.plan.stream("chance")),
+        ):
+            try:
+                yield
+            finally:
+                world.loop.finish()
+    finally:
+        log.removeHandler(lines)
+        log.setLevel(before[0])
+        log.propagate = before[1]
+        if collecting:
+            gc.enable()
+
+
+def run(plan: Plan, *, story: bool = False) -> Result:
+    """One run from start to end."""
+    world = World(plan, story=story)
+    loop = world.loop
+
+    def over() -> bool:
+        if loop.faults:
+            world.find(Broken("bugs", loop.faults[0]))
+        return world.done or world.broken is not None or loop.steps > MOST_STEPS
+
+    with _around(world):
+        loop.root.spawn(world.guard(world.live(), "the run"))
+        try:
+            loop.run(over)
+        except Stuck:
+            world.broken = Broken("stuck", "nothing is left to happen")
+        if loop.steps > MOST_STEPS and world.broken is None:
+            world.broken = Broken("endless", f"{loop.steps} callbacks")
+    result = Result(plan, digest=loop.trace.hexdigest(), steps=loop.steps, seconds=loop.now - 1000.0)
+    result.counts = dict(world.checker.counts)
+    result.story = world.story or []
+    if world.broken is not None:
+        result.rule, result.detail = world.broken.rule, str(world.broken)
+    return result
+
+

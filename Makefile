@@ -39,7 +39,7 @@ test: lint ## everything, on both databases, with real processes
 	$(BIN)/pytest tests
 
 .PHONY: bench
-bench: .venv/.test ## measure throughput and latency on this machine
+bench: .venv/.test ## measure throughput, latency and growth on this machine
 	$(BIN)/python -m benchmarks
 
 .PHONY: format

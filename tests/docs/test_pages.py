@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from perdure.cli import exits
-from tests.docs.pages import Block, blocks, run
+from tests.docs.pages import DATABASE, Block, blocks, run
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
@@ -23,8 +23,9 @@ def title(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if any(block.runs for block in blocks(page))], ids=title)
-def test_page_runs(page: Path, tmp_path: Path) -> None:
-    run(page, tmp_path)
+def test_page_runs(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    needs_database = any(DATABASE in block.text for block in blocks(page) if block.runs)
+    run(page, tmp_path, request.getfixturevalue("postgres_database") if needs_database else "")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=title)

@@ -7,6 +7,7 @@ import asyncio
 import ctypes
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ def field_hog(ctx: Context, payload: dict[str, Any]) -> int:
     """In its first attempt C code that never lets go of the interpreter: no other thread of the process runs."""
     write(payload["path"], f"begun {ctx.attempt}")
     if ctx.attempt == 1:
+        time.sleep(0.3)  # its receipt is acknowledged
         ctypes.PyDLL(None).sleep(payload["seconds"])
     write(payload["path"], f"ended {ctx.attempt}")
     return ctx.attempt

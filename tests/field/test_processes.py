@@ -23,6 +23,12 @@ from tests.worker.processes import WorkerProcess, lines, running_server
 HERE = Path(__file__).parent
 
 
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other processes find `tests` too."""
+    monkeypatch.setenv("PYTHONPATH", str(HERE.parents[1]))
+
+
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(60):
         while not condition():
@@ -32,14 +38,14 @@ async def until(condition: Callable[[], object]) -> None:
 async def test_b003_code_that_starves_the_heartbeat_loses_its_lease_and_its_say(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The interpreter is held for four times the lease while another worker is idle: two starts, one accepted end, and
+    """The interpreter is held for more than twice the lease while another worker is idle: two starts, one accepted end, and
     the log says that the lease was lost and for how long nothing was heard."""
     path = tmp_path / "out"
     with running_server("sqlite:///jobs.db", tmp_path) as url:
         workers = [WorkerProcess(HERE / "jobs.py", url, "--slots", "5") for _ in range(2)]
         try:
             async with AsyncPerdure(url) as app:
-                job = await app.enqueue(jobs.field_hog, {"path": str(path), "seconds": 4})
+                job = await app.enqueue(jobs.field_hog, {"path": str(path), "seconds": 2.5})
                 assert await job.result(30) == 2
                 assert "ended 1" not in lines(path)
                 await until(lambda: "ended 1" in lines(path))
@@ -51,10 +57,11 @@ async def test_b003_code_that_starves_the_heartbeat_loses_its_lease_and_its_say(
             for worker in workers:
                 worker.end()
     assert Counter(lines(path)) == Counter(["begun 1", "begun 2", "ended 2", "ended 1"])
-    assert [(attempt.attempt, attempt.outcome) for attempt in view.attempts] == [(1, "lost"), (2, "succeeded")]
+    spent = [attempt for attempt in view.attempts if attempt.outcome != "undelivered"]  # to the one that was starved
+    assert [(attempt.attempt, attempt.outcome) for attempt in spent] == [(1, "lost"), (2, "succeeded")]
     log = capfd.readouterr().err
     assert "the lease was lost" in log
-    assert "s after its last heartbeat" in log
+    assert " s after its last heartbeat (without one it lives 1 s)" in log
 
 
 async def test_b006_200_jobs_of_killed_workers_all_end(tmp_path: Path) -> None:
@@ -95,9 +102,8 @@ async def test_b006_200_jobs_of_killed_workers_all_end(tmp_path: Path) -> None:
 async def test_b120_another_node_takes_over_by_itself(url: str, tmp_path: Path) -> None:
     """Two nodes with server and worker inside, default settings but for a lease of two seconds; kill -9 of one."""
     path = tmp_path / "out"
-    environment = os.environ | {"PYTHONPATH": str(HERE.parents[1])}
     killed = await asyncio.create_subprocess_exec(
-        sys.executable, str(HERE / "jobs.py"), url, stdout=asyncio.subprocess.PIPE, env=environment
+        sys.executable, str(HERE / "jobs.py"), url, stdout=asyncio.subprocess.PIPE
     )
     try:
         assert killed.stdout is not None

@@ -75,6 +75,8 @@ class Faults:
         self._over = True
         for task in list(self._open):
             task.cancel()
+        for socket in world.network.sockets:
+            socket.doom = None
         await asyncio.gather(*self._open, return_exceptions=True)
         world.network.heal()
         world.database.weather.heal()
@@ -177,7 +179,10 @@ class Faults:
     async def _cut(self, source: Random) -> None:
         sockets = self._world.network.sockets
         if sockets:
-            self._world.network.cut(sockets[int(source.random() * len(sockets))])
+            socket = sockets[int(source.random() * len(sockets))]
+            socket.doom = int(source.random() * source.choice((1, 5, 20)))
+            await asyncio.sleep(1.0)
+            self._world.network.cut(socket)
 
     async def _cut_all(self, source: Random) -> None:
         """Of a server, or of all."""
@@ -196,6 +201,7 @@ class Faults:
         self._world.network.trouble.deaf.add(process.host)
         await asyncio.sleep(source.random() * source.choice((1.0, 10.0, 60.0)))
         self._world.network.trouble.deaf.discard(process.host)
+        self._world.network.hear_again()
         self._blame(host)
 
     async def _bad_network(self, source: Random) -> None:

@@ -32,6 +32,8 @@ MOVES = {
 """States that a job may go to, by the diagram in docs/states.md."""
 HEALTHY = 60.0
 """Seconds after which a fault no longer explains that a worker lost its work."""
+SPIN = 20
+"""Times that a task may be handed back within a second."""
 NO_TIMEOUTS = Timeouts()
 
 Lease = tuple[bytes, int, int]
@@ -84,6 +86,8 @@ class Granted:
         self.poll = poll
         self.ended: int | None = None
         self.received = False
+        self.beaten = 0  #: the commit of the last heartbeat
+        self.silenced = False  #: it ended because its worker was not heard
         self.closed_as: State | None = None  #: the state that its completion led to
         self.after: State | None = None  #: the state of the task once it ended
 
@@ -105,6 +109,9 @@ class Checker:
         self.history: dict[bytes, list[tuple[int, State]]] = defaultdict(list)
         self.winners: dict[bytes, Lease] = {}  #: the lease whose completion closed a task
         self.repeats: dict[bytes, bytes] = {}  #: closed task -> the one that repeats it
+        self.releases: dict[bytes, list[float]] = defaultdict(list)
+        self.made: dict[int, bytes] = {}  #: what a payload says it is -> its task
+        self.goodbyes: set[int] = set()  #: processes that are to end whatever their connection
         self.counts: dict[str, int] = defaultdict(int)  #: how often each thing happened, for the reports
 
     def fail(self, rule: str, detail: str) -> None:
@@ -159,6 +166,10 @@ class Checker:
             self.fail("forks", f"a task was made twice: {show(task)}")
         if task.state not in (S.ENQUEUED, S.LEASED):
             self.fail("table", f"a task begins as {task.state.name}")
+        spec = self.world.spec_of(task)
+        if spec is not None and task.retry_of is None and task.idempotency_key is None:
+            if (other := self.made.setdefault(spec["n"], task.id)) != task.id:
+                self.fail("doubled", f"one enqueue made {short(other)} and {short(task.id)}")
         if task.retry_of is not None:
             if task.retry_of in self.repeats and self.world.plan.key_life > 1_000:
                 self.fail("keys", f"{short(task.retry_of)} is repeated twice")
@@ -185,6 +196,8 @@ class Checker:
             return
         granted = self.leases[before.id, before.lease_number, before.lease_bits]
         granted.received = granted.received or after.received
+        if after.heartbeat_at != before.heartbeat_at and after.state == S.LEASED:
+            granted.beaten = self.commits
         if after.state != S.LEASED:
             self._ended(before, after, granted, attempts.get((before.id, before.lease_number)))
         self._spent(before, after, granted)
@@ -228,9 +241,25 @@ class Checker:
         outcome = None if attempt is None else (attempt[2] if isinstance(attempt, tuple) else attempt.outcome)
         if after.state in (S.ENQUEUED, S.RETRY_WAIT) and outcome is None:
             self.fail("attempts", f"no record of how a lease ended: {show(before)} -> {show(after)}")
+        if outcome == "released":
+            self._released(before)
         self.counts[f"attempt {outcome}" if outcome else f"closed {after.state.name}"] += 1
+        asked = before.cancel_requested_at is not None
+        if after.state == S.CANCELED and not asked and granted.closed_as is None:
+            self.fail("cancel", f"a running task was canceled without grace: {show(before)} -> {show(after)}")
         if granted.closed_as is None and not self._deadline_over(before, after):
+            granted.silenced = True
+            free = not granted.received and before.lost_deliveries < 2 and not asked
+            if free and after.state != S.ENQUEUED:
+                self.fail("attempts", f"lost delivery {before.lost_deliveries + 1}: {show(before)} -> {show(after)}")
             self._taken_away(before, after)
+
+    def _released(self, task: Task) -> None:
+        """Nobody hands a task back again and again."""
+        now = self.world.loop.now
+        recent = self.releases[task.id] = [at for at in self.releases[task.id] if at > now - 1.0] + [now]
+        if len(recent) > SPIN:
+            self.fail("spin", f"handed back {len(recent)} times within a second: {show(task)}")
 
     def _deadline_over(self, before: Task, after: Task) -> bool:
         """Whether a limit of the task, and not silence, ended the lease."""
@@ -309,6 +338,8 @@ class Checker:
             case _:
                 if task.lease_until is None or task.session is None:
                     self.fail("reasons", f"leased to nobody: {show(task)}")
+                if (task.cancel_requested_at is None) != (task.cancel_deadline is None):
+                    self.fail("cancel", f"asked for without a grace, or the other way round: {show(task)}")
                 times += [task.lease_until, task.attempt_deadline, task.cancel_deadline, task.heartbeat_deadline]
                 hold = max(self.hold_until, task.updated_at + SECOND)  # or another server had the pulse
         limit = min((time for time in times if time is not None), default=None)
@@ -389,6 +420,7 @@ class Checker:
 
         async def applied(commands: Sequence[c.Command]) -> list[c.Outcome]:
             since = self.commits
+            self.goodbyes.update(c_.incarnation for c_ in commands if isinstance(c_, c.CloseSession) and c_.epoch is None)
             outcomes = await apply(commands)
             for command, outcome in zip(commands, outcomes, strict=True):
                 self._answered(command, outcome, since)
@@ -414,6 +446,8 @@ class Checker:
             case c.Heartbeat(), c.Alive():
                 self._held(command.lease, since, "a heartbeat")
                 granted = self._known(command.lease, "a heartbeat")
+                if granted.silenced and granted.beaten <= since and not self.world.set_back:
+                    self.fail("beats", f"a heartbeat was accepted and its lease ended: {short(command.lease.task_id)}")
                 if granted.ended is None and not granted.received:
                     self.fail("committed", "a receipt was acknowledged and is not stored")
             case c.Complete(), c.Changed():
@@ -442,6 +476,11 @@ class Checker:
                 task = self.tasks.get(outcome.task_id)
                 if isinstance(command, c.Cancel) and task is not None and task.cancel_requested_at is None:
                     self.fail("committed", f"a cancel was acknowledged and is not stored: {show(task)}")
+            case c.CloseSession(), c.Accepted() if command.epoch is not None:
+                stored = self.sessions.get(command.incarnation)
+                newer = stored is not None and stored.epoch > command.epoch and stored.ends_at is not None
+                if newer and command.incarnation not in self.goodbyes:
+                    self.fail("epochs", f"an old connection ended a new session: {stored}")
             case c.OpenSession(), c.Accepted():
                 stored = self.sessions.get(command.incarnation)
                 seen = self.world.epochs.setdefault(command.incarnation, set())

@@ -107,9 +107,15 @@ class Network:
     def heal(self) -> None:
         """All messages arrive, and everybody knows what is broken."""
         self.trouble.heal()
+        self.hear_again()
         for socket in self.half_open:
             self.at(socket.server, 0.0, socket.server_hears_end)
         self.half_open.clear()
+
+    def hear_again(self) -> None:
+        """What was deaf is not any more: both ends see that something is missing."""
+        for socket in [s for s in self.sockets if s.swallowed and not self.is_deaf(s.client, s.server)]:
+            self.cut(socket)
 
     def died(self, node: Node) -> None:
         """Its sockets break; its own tasks hear nothing any more."""
@@ -131,14 +137,24 @@ class Socket:
         self.server = server.node
         self.broken = False
         self.close_code = 1006
+        self.swallowed = False  #: a message was lost, so no later one can arrive
+        self.doom: int | None = None  #: messages until it breaks, the last of which is lost
         self._accepted = network.loop.create_future()
         self._arrived = {"client": _Inbox(network.loop), "server": _Inbox(network.loop)}
         self._last = {"client": 0.0, "server": 0.0}
         network.sockets.append(self)
 
     def _send(self, end: str, node: Node, message: Any) -> None:
-        if self.broken or self._network.is_deaf(self.client, self.server):
+        if self.broken:
             return  # nobody is there, and the sender will find out
+        if self.swallowed or self._network.is_deaf(self.client, self.server):
+            self.swallowed = True
+            return
+        if self.doom is not None:
+            self.doom -= 1
+            if self.doom < 0:
+                self._network.cut(self)
+                return
         now = self._network.loop.now
         when = max(self._last[end], now + self._network.latency(self.client, self.server))
         self._last[end] = when

@@ -95,7 +95,7 @@ def drawn(number: int, source: Random) -> dict[str, Any]:
         flaky=source.choice((0, 0, 0, 1, 2, 9)),
         later=source.choice((0, 0, 0, round(source.random() * LONGEST_RETRY_AFTER, 3))),
         fatal=source.random() < 0.05,
-        stubborn=source.choice((0, 0, 0, 1.0, 40.0)),
+        stubborn=source.choice((0, 0, 1.0, 40.0)),
     )
 
 
@@ -213,18 +213,18 @@ class Script:
         world = self._world
         chance = source.random()
         try:
-            if chance < 0.2:
+            if chance < 0.3:
                 await asyncio.sleep(source.random() * source.choice((0.05, 10.0)))
                 world.canceling.add(ids.parse(job.id))
                 await app.cancel(job.id, "why")
                 await self._result(job)
-            elif chance < 0.35:
+            elif chance < 0.45:
                 await asyncio.sleep(source.random() * 10.0)
                 world.hurrying.add(ids.parse(job.id))
                 again = await app.retry(job.id)
                 world.acknowledged(again.id, None)
                 await self._result(again)
-            elif chance < 0.8:
+            elif chance < 0.85:
                 await self._result(job)
             else:
                 view = await app.get(job.id)

@@ -65,7 +65,7 @@ class World:
         self.wall = WallClock(self.loop)
         self.set_back = 0.0  #: seconds that the database's clock was set back, in all
         self.checker = Checker(self)
-        self.database = Database(self.loop, plan.stream("database"), plan.store, self.wall, self.checker.committed)
+        self.database = Database(self.loop, plan.stream("database"), plan.store, self.wall, self._committed)
         self.network = Network(self.loop, plan.stream("network"), self.blame)
         self.faults = Faults(self)
         self.story: list[str] | None = [] if story else None
@@ -122,6 +122,15 @@ class World:
         self.loop.trace.update(line.encode())
         if self.story is not None:
             self.story.append(f"{self.loop.now - 1000:9.3f} {line}")
+
+    def _committed(self, changes: Sequence[Change], server: str) -> None:
+        """The observer of the database. What it finds ends the run, and is nothing that a server could catch."""
+        if self.broken is not None:
+            return
+        try:
+            self.checker.committed(changes, server)
+        except Broken as broken:
+            self.find(broken)
 
     def trace_commit(self, changes: Sequence[Change], server: str) -> None:
         for change in changes:

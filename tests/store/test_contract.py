@@ -551,6 +551,9 @@ async def test_due_finds_what_the_clock_has_reached_oldest_first(store: Store, c
     clock.advance(2)
     async with store.batch() as batch:
         assert ids(await batch.due(2)) == [5, 2]
+        assert ids(await batch.due(2, START)) == [2, 1]
+    assert await store.next_alarm(START) == START + SECOND
+    assert await store.next_alarm(START + 3 * SECOND) is None
     async with store.batch() as batch:
         found = await batch.due(10)
         assert ids(found) == [5, 2, 1]

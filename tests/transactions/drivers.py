@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 import psycopg
@@ -31,6 +32,9 @@ class Driver:
         """`complete_in` as a handler of this kind calls it."""
         ctx.complete_in(self.connection, result)
 
+    def begin(self) -> None:
+        """After a commit or a rollback; most drivers do it by themselves."""
+
     def commit(self) -> None:
         self.execute("commit")
 
@@ -49,6 +53,43 @@ class Psycopg(Driver):
 
     def execute(self, sql: str) -> None:
         self.connection.execute(sql)
+
+
+class Django(Driver):
+    """What is inside `django.db.connection`, in a transaction that Django began."""
+
+    def __init__(self, url: str) -> None:
+        import django
+        from django.conf import settings
+        from django.db.backends.postgresql.base import DatabaseWrapper
+
+        if not settings.configured:
+            settings.configure()
+            django.setup()
+        parts = urlsplit(url)
+        host = parse_qs(parts.query)["host"][0]
+        self._wrapper = DatabaseWrapper(
+            {
+                "NAME": parts.path[1:], "USER": "postgres", "PASSWORD": "", "HOST": host, "PORT": "", "OPTIONS": {},
+                "TIME_ZONE": None, "AUTOCOMMIT": True, "CONN_MAX_AGE": 0, "CONN_HEALTH_CHECKS": False,
+                "ATOMIC_REQUESTS": False, "ENGINE": "",
+            }
+        )  # fmt: skip
+        self._wrapper.set_autocommit(False)
+        self.connection = self._wrapper.connection
+
+    def execute(self, sql: str) -> None:
+        with self._wrapper.cursor() as cursor:
+            cursor.execute(sql)
+
+    def commit(self) -> None:
+        self._wrapper.commit()
+
+    def rollback(self) -> None:
+        self._wrapper.rollback()
+
+    def close(self) -> None:
+        self._wrapper.close()
 
 
 class SqlalchemyConnection(Driver):
@@ -112,8 +153,11 @@ class Asyncpg(AsyncDriver):
         self.connection = await asyncpg.connect(url)
         await self.connection.execute("begin")
 
+    def begin(self) -> None:
+        self.execute("begin")
 
-class AsyncpgPool(AsyncDriver):
+
+class AsyncpgPool(Asyncpg):
     """What a pool gives out is a proxy of a connection."""
 
     async def connect(self, url: str) -> None:
@@ -170,6 +214,7 @@ DRIVERS: dict[str, type[Driver]] = {
     "asyncpg pool": AsyncpgPool,
     "psycopg": Psycopg,
     "psycopg async": PsycopgAsync,
+    "django": Django,
     "sqlalchemy connection": SqlalchemyConnection,
     "sqlalchemy session": SqlalchemySession,
     "sqlalchemy async connection": SqlalchemyAsyncConnection,

@@ -165,7 +165,7 @@ def test_rollback_is_neither(driver: Driver, url: str, query: Query) -> None:
     driver.complete(ctx, None)
     driver.rollback()
     assert (state_of(query, task), query("select id from orders")) == (State.LEASED, [])
-    driver.execute("begin")
+    driver.begin()
     driver.complete(ctx, "again")
     driver.commit()
     assert state_of(query, task) is State.SUCCEEDED
@@ -191,7 +191,7 @@ def test_twice_is_once(driver: Driver, url: str, query: Query) -> None:
     driver.execute("insert into orders values (1)")
     driver.complete(ctx, None)
     driver.commit()
-    driver.execute("savepoint nothing") if "sqlalchemy" in type(driver).__name__.lower() else driver.execute("begin")
+    driver.begin()
     driver.execute("insert into orders values (2)")
     with pytest.raises(LeaseLost, match="the task is SUCCEEDED"):
         driver.complete(ctx, None)

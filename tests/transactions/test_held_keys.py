@@ -8,7 +8,7 @@ import time
 import psycopg
 import pytest
 
-from perdure import AsyncPerdure, Perdure
+from perdure import AsyncPerdure, Perdure, Unavailable
 from perdure.store.postgres import PostgresStore
 from tests.store.rows import new_key
 
@@ -18,7 +18,7 @@ async def test_an_open_transaction_stops_its_own_key_only(url: str, commits: boo
     """B148, B150: a client that went to sleep inside its transaction must not be an outage of all servers."""
     with psycopg.connect(url) as connection, Perdure(url) as blocking:
         mine = blocking.enqueue_in(connection, "t", idempotency_key="held")
-        async with AsyncPerdure(url) as app:
+        async with AsyncPerdure(url, coalesce=False) as app:
             await app.enqueue("warm up")
             waiting = [asyncio.create_task(app.enqueue("t", idempotency_key="held")) for _ in range(3)]
             await asyncio.sleep(0.3)
@@ -35,18 +35,26 @@ async def test_an_open_transaction_stops_its_own_key_only(url: str, commits: boo
         assert [job.duplicate for job in found].count(False) == (0 if commits else 1)
 
 
-async def test_free_keys_of_the_same_batch_are_not_kept_waiting_for_long(url: str) -> None:
+@pytest.mark.parametrize("coalesce", [True, False])
+async def test_free_keys_of_the_same_batch_are_not_kept_waiting_for_long(url: str, coalesce: bool) -> None:
+    """Whoever waits for the held key itself is told so in the end, and may try again."""
     with psycopg.connect(url) as connection, Perdure(url) as blocking:
         blocking.enqueue_in(connection, "t", idempotency_key="held")
-        async with AsyncPerdure(url) as app:
+        async with AsyncPerdure(url, coalesce=coalesce) as app:
             await app.enqueue("warm up")
             held = asyncio.create_task(app.enqueue("t", idempotency_key="held"))
+            await asyncio.sleep(0.01)
             began = time.monotonic()
+            await app.enqueue("not keyed, so never behind a key")
+            assert time.monotonic() - began < 0.5
             free = await asyncio.gather(*(app.enqueue("t", idempotency_key=f"k{n}") for n in range(50)))
-            assert time.monotonic() - began < 3.0
+            assert time.monotonic() - began < 4.0
             assert not any(job.duplicate for job in free)
+            with pytest.raises(Unavailable, match="another transaction holds this key") as caught:
+                await asyncio.wait_for(held, 5)
+            assert caught.value.field == "idempotency_key"
             connection.rollback()
-            assert not (await asyncio.wait_for(held, 5)).duplicate
+            assert not (await app.enqueue("t", idempotency_key="held")).duplicate
 
 
 async def test_a_server_that_stops_answers_what_waits_for_a_key(url: str) -> None:

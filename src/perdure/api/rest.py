@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from litestar import Litestar, Request, Response, get, post
 from litestar.di import NamedDependency, Provide
-from litestar.exceptions import HTTPException
+from litestar.exceptions import HTTPException, InternalServerException
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.params import FromPath, FromQuery, HeaderParameter, QueryParameter
@@ -70,7 +70,7 @@ Wait = Annotated[
 async def enqueue(request: AnyRequest, service: Serving, idempotency_key: Key = None) -> Response[schema.AcceptedTask]:
     """Enqueue a task. With a key, a repeat within 24 hours answers the task that the first request made; another body
     under the same key is a conflict. Without one, a request that is repeated may make a second task."""
-    body = await request.body()
+    body = await _body(request)
     data, written = _read(body, _TASK), _read(body, _PAYLOAD)
     item = schema.new_task(data, written, _utf8(idempotency_key))
     view, duplicate = await service.accept(item)
@@ -81,7 +81,7 @@ async def enqueue(request: AnyRequest, service: Serving, idempotency_key: Key = 
 async def enqueue_batch(request: AnyRequest, service: Serving) -> schema.BatchReply:
     """Enqueue 1 to 1,000 tasks; the answer has one outcome, a task id or an error, for each, in order. Each may have a
     key of its own, so a batch that is sent again doubles nothing."""
-    body = await request.body()
+    body = await _body(request)
     data, written = _read(body, _BATCH), _read(body, _PAYLOADS)
     outcomes: list[schema.BatchOutcome | None] = []
     items: list[m.NewTask] = []
@@ -202,7 +202,7 @@ def _utf8(header: str | None) -> str | None:
 
 
 async def _reason(request: AnyRequest) -> str:
-    body = await request.body()
+    body = await _body(request)
     if not body:
         return ""
     _need_json(request)
@@ -214,6 +214,14 @@ _BATCH = msgspec.json.Decoder(schema.BatchRequest)
 _PAYLOAD = msgspec.json.Decoder(schema.PayloadOnly)
 _PAYLOADS = msgspec.json.Decoder(schema.PayloadsOnly)
 _CANCEL = msgspec.json.Decoder(schema.CancelRequest)
+
+
+async def _body(request: AnyRequest) -> bytes:
+    """InvalidArgument, which nobody will hear, when its sender has gone before the end: no fault of this server."""
+    try:
+        return await request.body()
+    except InternalServerException:
+        raise InvalidArgument("the body was cut off", field="body", limit="a whole body") from None
 
 
 def _read(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:

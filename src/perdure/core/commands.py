@@ -85,9 +85,10 @@ class CloseSession(msgspec.Struct, kw_only=True, gc=False):
 
 
 class Ring(msgspec.Struct, kw_only=True, gc=False):
-    """Take the pulse, then ring at most `limit` due alarms."""
+    """Take the pulse, then ring at most `limit` due alarms, of those that go off after `after`."""
 
     limit: int
+    after: int = 0
 
 
 class Reap(msgspec.Struct, kw_only=True, gc=False):

@@ -15,6 +15,7 @@ Nothing is answered here: `answers`, and the tasks in `polls`, are given out by 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Container, Sequence
 from functools import partial
@@ -144,12 +145,14 @@ class Batch:
         [lane] = parked.request.lanes
         done = exchange.Exchange()
         completions = [item.command for item in self.items if isinstance(item.command, c.Complete)]
+        begun = _time()
         await done.run(rows, completions, parked, marks.after(lane, monotonic) if marks else None, self._mint)
+        took = _time() - begun
         self._succeeded(self.items, done.succeeded)
         if done.timed:
             self.timed = lane
             return
-        self._claimed_in(lane, done.claimed, marks, monotonic, under_full=done.under_full)
+        self._claimed_in(lane, done.claimed, marks, monotonic, under_full=done.under_full, took=took)
         for task in done.claimed:
             self._rounds.serve(lane, task.place or 0)
         self.ledger.leased(parked.tasks)
@@ -275,21 +278,23 @@ class Batch:
         wanted = demands(fresh, (lambda lane: marks.after(lane, monotonic)) if marks else (lambda lane: None))
         if not wanted:
             return
+        begun = _time()
         self._claimed = await rows.claim(wanted)
+        took = _time() - begun
         for demand in wanted:
             tasks = self._claimed.setdefault(demand.lane, [])
-            self._claimed_in(demand.lane, tasks, marks, monotonic, under_full=len(tasks) < demand.limit)
+            self._claimed_in(demand.lane, tasks, marks, monotonic, under_full=len(tasks) < demand.limit, took=took)
             self.ledger.load(tasks)
 
     def _claimed_in(
-        self, lane: str, tasks: list[Task], marks: Marks | None, monotonic: float, *, under_full: bool
+        self, lane: str, tasks: list[Task], marks: Marks | None, monotonic: float, *, under_full: bool, took: float
     ) -> None:
-        """These tasks were found ready in a lane."""
+        """These tasks were found ready in a lane, by a statement that took so many seconds."""
         if under_full:
             self.under_full.add(lane)
         if marks:
             last = Place(tasks[-1].priority, tasks[-1].place or 0, tasks[-1].id) if tasks else None
-            marks.claimed(lane, last, monotonic, under_full=under_full)
+            marks.claimed(lane, last, monotonic, count=len(tasks), under_full=under_full, took=took)
 
     async def _read_chores(
         self, rows: Rows, chores: list[tuple[Item, Any]]
@@ -298,9 +303,9 @@ class Batch:
         due: list[tuple[Item, list[Task], Callable[[Task], Any]]] = []
         for item, command in chores:
             match command:
-                case c.Ring(limit=limit):
+                case c.Ring(limit=limit, after=after):
                     hold = await self._take_pulse(rows)
-                    tasks = await rows.due(limit)
+                    tasks = await rows.due(limit, after)
                     due.append((item, tasks, partial(self._ring, hold_until=hold)))
                 case c.Reap(limit=limit):
                     tasks = await sessions.reap(rows, limit)
@@ -427,3 +432,8 @@ class Batch:
 
 def _task_of(command: c.Complete | c.Cancel | c.Retry) -> bytes:
     return command.lease.task_id if isinstance(command, c.Complete) else command.task_id
+
+
+def _time() -> float:
+    """Seconds of the event loop's clock: the one that marks go by."""
+    return asyncio.get_running_loop().time()

@@ -23,6 +23,7 @@ from perdure.core.ids import Mint
 from perdure.core.model import Task
 from perdure.core.rounds import MAX_LANES, Rounds
 from perdure.engine.alarms import Alarms
+from perdure.engine.apart import Apart
 from perdure.engine.batch import Batch
 from perdure.engine.dispatch import Dispatch, Parked, PollRequest
 from perdure.engine.exchange import TIMED_SECONDS
@@ -34,7 +35,7 @@ from perdure.engine.outage import Outage
 from perdure.engine.retention import Retention
 from perdure.engine.service import Loop
 from perdure.engine.watches import Watches
-from perdure.store.base import CommitUnknown, DataFault, Doubled, Refusal, Store, StoreFault
+from perdure.store.base import CommitUnknown, DataFault, Doubled, KeysHeld, Refusal, Store, StoreFault
 
 log = logging.getLogger("perdure.engine")
 
@@ -72,6 +73,7 @@ class Engine:
         self._strays: set[asyncio.Task[object]] = set()
         self._deferred: dict[Item, None] = {}  #: commands that will be tried again a little later
         self._patient = False  #: one command waits for a lock
+        self._apart = Apart(lambda item: self._until_done([item], []), self._stray)
         self._faults = 0  #: tries that failed since one succeeded
         self._learning = asyncio.Lock()
         self._learned: dict[str, float] = {}  #: lane -> when it was asked for, on the loop's clock
@@ -112,7 +114,7 @@ class Engine:
                 runner.cancel()
         await asyncio.gather(*self._runners, *strays, return_exceptions=True)
         self._runners.clear()
-        self._gatherer.put_back(list(self._deferred))
+        self._gatherer.put_back([*self._deferred, *self._apart])
         self._gatherer.fail(Unavailable("the server is stopping", retry_after=1.0))
         await self.watches.close()
 
@@ -174,6 +176,8 @@ class Engine:
                     polls = []
                     continue
                 return await self._bisect(items, polls, InvalidArgument(f"the database refused a value: {fault}"))
+            except KeysHeld:
+                return await self._set_apart(items, polls)
             except StoreFault as fault:
                 if self._stopping:
                     return self._refuse(items, polls, unknown=isinstance(fault, CommitUnknown))
@@ -205,6 +209,14 @@ class Engine:
                 self._go_the_long_way(batch.timed)
                 self._settle(batch, [])
                 items = []  # its poll is still to be served
+
+    async def _set_apart(self, items: list[Item], polls: list[Parked]) -> None:
+        """Another transaction holds a key of this batch: the enqueues with keys go their own way, the rest goes on."""
+        self._unserve(polls)
+        keyed = {item: None for item in items if isinstance(item.command, c.Enqueue) and item.command.key is not None}
+        self._apart.add(keyed)
+        if others := [item for item in items if item not in keyed]:
+            await self._until_done(others, [])
 
     async def _back_off(self, fault: StoreFault) -> None:
         self.outage.fault(fault)
@@ -381,7 +393,12 @@ class Engine:
         """Run something that nobody waits for."""
         stray = asyncio.create_task(work)
         self._strays.add(stray)
-        stray.add_done_callback(self._strays.discard)
+        stray.add_done_callback(self._stray_ended)
+
+    def _stray_ended(self, stray: asyncio.Task[object]) -> None:
+        self._strays.discard(stray)
+        if not stray.cancelled() and (error := stray.exception()) is not None:
+            log.info("what nobody waits for was not done: %s", error)
 
     # -------------------------------------------------------------------------------------------------------- hints
     def _heard_ready(self, lanes: Iterable[str]) -> None:

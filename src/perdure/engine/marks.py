@@ -67,18 +67,14 @@ class Marks:
         seen = self._lanes.get(lane)
         if seen is None:
             return None
-        while seen.claimed and (
-            seen.claimed[0][0] <= now - TRAIL or seen.claimed[0][1] <= seen.tasks - TRAIL_TASKS
-        ):
+        while seen.claimed and (seen.claimed[0][0] <= now - TRAIL or seen.claimed[0][1] <= seen.tasks - TRAIL_TASKS):
             seen.mark = seen.claimed.popleft()[2]
         if now - seen.from_start_at >= FROM_START and seen.start.afforded(now):
             seen.from_start_at = now
             return None
         return seen.mark
 
-    def claimed(
-        self, lane: str, last: Place | None, now: float, *, count: int, under_full: bool, took: float = 0.0
-    ) -> None:
+    def claimed(self, lane: str, last: Place | None, now: float, *, count: int, under_full: bool, took: float) -> None:
         """A claim, for which `after` was asked at `now`, took `count` tasks up to `last` (None: nothing) in `took`
         seconds; an under-full one makes the next look start from the front."""
         seen = self._lanes.pop(lane, None) or _Lane()

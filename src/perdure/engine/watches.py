@@ -113,8 +113,13 @@ class Watches:
         if self._reading is None:
             self._reading = asyncio.create_task(self._read_wanted())
             self._readings.add(self._reading)
-            self._reading.add_done_callback(self._readings.discard)
+            self._reading.add_done_callback(self._looked)
         return (await asyncio.shield(self._reading)).get(task_id)
+
+    def _looked(self, reading: asyncio.Task[dict[bytes, Task]]) -> None:
+        self._readings.discard(reading)
+        if not reading.cancelled():
+            reading.exception()  # those who asked may all be gone: then nobody is left to take its error
 
     async def _read_wanted(self) -> dict[bytes, Task]:
         """One read for all who asked in this loop turn."""

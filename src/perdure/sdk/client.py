@@ -101,6 +101,8 @@ class AsyncClient:
         self._coalesce = coalesce
         self._identity = identity
         self._batcher = Batcher(self._send_gathered, _waiting_size, most=COALESCED, most_bytes=_REQUEST_BYTES)
+        # A transaction somewhere may hold a key for seconds: what has none must not wait behind it.
+        self._keyed = Batcher(self._send_gathered, _waiting_size, most=COALESCED, most_bytes=_REQUEST_BYTES)
 
     async def service(self) -> Service:
         """What this client talks to."""
@@ -126,7 +128,7 @@ class AsyncClient:
         new.minted = mint_id() if idempotency_key is None else b""
         if self._coalesce:
             answer: asyncio.Future[Enqueued] = asyncio.get_running_loop().create_future()
-            self._batcher.add((new, answer))
+            (self._batcher if idempotency_key is None else self._keyed).add((new, answer))
             return self._job(await answer, own)
         return self._job((await self._send([new])).tasks[0], own)
 
@@ -312,9 +314,25 @@ class AsyncClient:
             yield _with_ids(chunk)
 
     async def _send(self, news: list[NewTask], wait: float = 0.0) -> EnqueueReply:
-        """One request, repeated over outages; every task has a key or an id of ours, so repeating it is safe."""
-        body = Enqueue(news, self._identity, wait)
+        """One request, repeated over outages, and again for those of its items that the server could not take; every
+        task has a key or an id of ours, so repeating it is safe."""
         end = time.monotonic() + OUTAGE_SECONDS
+        reply = await self._ask(Enqueue(news, self._identity, wait), end)
+        while left := [index for index, answer in enumerate(reply.tasks) if _is_passing(answer)]:
+            pause = from_problem(reply.tasks[left[0]].error).retry_after or _RETRY_SECONDS[1]  # type: ignore[arg-type]
+            if time.monotonic() + pause > end:
+                break
+            await asyncio.sleep(pause)
+            try:
+                again = await self._ask(Enqueue([news[index] for index in left], self._identity), end)
+            except (Unavailable, ResourceExhausted):
+                break  # what these items were answered before still holds
+            for index, answer in zip(left, again.tasks, strict=True):
+                reply.tasks[index] = answer
+        return reply
+
+    async def _ask(self, body: Enqueue, end: float) -> EnqueueReply:
+        """The answer to one request; Unavailable or ResourceExhausted if there is none until `end`."""
         pause, longest = _RETRY_SECONDS
         while True:
             try:
@@ -384,6 +402,11 @@ def _with_ids(chunk: list[NewTask]) -> list[NewTask]:
     for new, minted in zip(chunk, mint_ids(len(chunk)), strict=True):
         new.minted = minted
     return chunk
+
+
+def _is_passing(answer: Enqueued) -> bool:
+    """Whether the server could not take this item at the moment."""
+    return answer.error is not None and isinstance(from_problem(answer.error), (Unavailable, ResourceExhausted))
 
 
 def _waiting_size(waiting: _Waiting) -> int:

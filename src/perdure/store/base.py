@@ -43,6 +43,10 @@ class Refusal(StoreFault):
     fault."""
 
 
+class KeysHeld(StoreFault):
+    """Another transaction is about to take one of the keys, and did not end within a fifth of a second."""
+
+
 class CommitUnknown(StoreFault):
     """The connection broke while committing; `Store.committed(self)` finds out. `xid` and `task_ids` are its
     evidence."""
@@ -112,8 +116,8 @@ class Batch(Protocol):
     # keys ------------------------------------------------------------------------------------------------------
     async def reserve_keys(self, keys: Sequence[Key]) -> set[KeyName]:
         """Insert the keys that are free, in sorted order, and return the names of those that were. Names in `keys` are
-        distinct. May wait for another transaction that is inserting the same key; so it is the first verb of a
-        batch."""
+        distinct. May wait for another transaction that is inserting the same key, so it is the first verb of a batch;
+        but not for long: KeysHeld."""
         ...
 
     async def read_keys(self, names: Sequence[KeyName]) -> dict[KeyName, Key]:
@@ -140,9 +144,9 @@ class Batch(Protocol):
         are distinct. One statement on PostgreSQL, one a lane on SQLite."""
         ...
 
-    async def due(self, limit: int) -> list[Task]:
-        """Lock tasks whose `wake_at` is not after the clock, oldest first, without payload and headers; skips those
-        held elsewhere."""
+    async def due(self, limit: int, after: int = 0) -> list[Task]:
+        """Lock tasks whose `wake_at` is after `after` and not after the clock, oldest first, without payload and
+        headers; skips those held elsewhere."""
         ...
 
     async def leased_by(self, incarnation: int, limit: int, *, poll: int | None = None) -> list[Task]:
@@ -282,8 +286,8 @@ class Store(Protocol):
         """Registered worker processes."""
         ...
 
-    async def next_alarm(self) -> int | None:
-        """The earliest `wake_at`."""
+    async def next_alarm(self, after: int = 0) -> int | None:
+        """The earliest `wake_at` after `after`."""
         ...
 
     async def api_keys(self) -> dict[bytes, str]:

@@ -135,9 +135,10 @@ class MemoryStore(MemoryKeys):
         await self.pause()
         return [copy(session) for session in self._tables.sessions.rows.values() if session.namespace == namespace]
 
-    async def next_alarm(self) -> int | None:
+    async def next_alarm(self, after: int = 0) -> int | None:
         await self.pause()
-        return min((t.wake_at for t in self._tables.tasks.rows.values() if t.wake_at is not None), default=None)
+        alarms = (t.wake_at for t in self._tables.tasks.rows.values() if t.wake_at is not None)
+        return min((alarm for alarm in alarms if alarm > after), default=None)
 
     async def count_lanes(self, first: str, last: str, most: int) -> list[LaneCount]:
         await self.pause()
@@ -269,12 +270,12 @@ class MemoryBatch:
         )
         return [place[2] for place in places if after is None or place > after]
 
-    async def due(self, limit: int) -> list[Task]:
+    async def due(self, limit: int, after: int = 0) -> list[Task]:
         await self._begin()
         now = self.now
 
         def is_due(task: Task) -> bool:
-            return task.wake_at is not None and task.wake_at <= now
+            return task.wake_at is not None and after < task.wake_at <= now
 
         snapshot = self._found(self._tables.tasks, is_due, lambda task: task.wake_at)
         granted = await self._lock(self._tables.tasks, snapshot, is_due, limit=limit)

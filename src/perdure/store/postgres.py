@@ -1,7 +1,7 @@
 """PostgreSQL 16 and newer, through asyncpg.
 
-Connections: one a batch in flight and one for the command that the engine lets wait for a lock beside them; two for
-reads (one slow list must not hold up all others); one for short statements that no list may hold up (alarms, hints, API
+Connections: one a batch in flight; two beside them, for the command that the engine lets wait for a lock and for one
+whose key an application's transaction holds; two for reads (one slow list must not hold up all others); one for short statements that no list may hold up (alarms, hints, API
 keys, the outcome of a commit), because a server that rings alarms late takes the pulse late, and others then end the
 leases of its workers; one that listens. Batches are kept apart by row locks that nobody waits for.
 
@@ -62,7 +62,7 @@ class PostgresStore:
         self._url = url
         self._switch = switch
         self._clock = Clock(clock)
-        self._writers = Sessions(self.batches_in_flight + 1, self._connect_writer)
+        self._writers = Sessions(self.batches_in_flight + 2, self._connect_writer)
         self._readers = Sessions(2, self._connect_reader)
         self._shorts = Sessions(1, self._connect_reader)
         self._listening: asyncio.Task[None] | None = None
@@ -164,8 +164,8 @@ class PostgresStore:
     async def sessions(self, namespace: str) -> list[WorkerSession]:
         return [WorkerSession(*row) for row in await self._read("sessions", namespace)]
 
-    async def next_alarm(self) -> int | None:
-        earliest: int | None = (await self._short("next_alarm"))[0][0]
+    async def next_alarm(self, after: int = 0) -> int | None:
+        earliest: int | None = (await self._short("next_alarm", after))[0][0]
         return earliest
 
     async def api_keys(self) -> dict[bytes, str]:

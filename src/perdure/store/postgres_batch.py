@@ -16,7 +16,7 @@ import asyncpg
 from perdure.core.commands import Complete, Heartbeat
 from perdure.core.model import Attempt, Key, Pulse, Task, WorkerSession
 from perdure.store import postgres_rows, rows
-from perdure.store.base import CommitUnknown, DataFault, Demand, Doubled, KeyName, Order, Place, StoreFault
+from perdure.store.base import CommitUnknown, DataFault, Demand, Doubled, KeyName, KeysHeld, Order, Place, StoreFault
 from perdure.store.postgres_clock import Clock
 from perdure.store.postgres_session import Backend, Session, refused
 
@@ -33,6 +33,8 @@ WARM_UP: dict[str, tuple[Any, ...]] = {
 }
 """Statements under load, with values that make them do nothing: a new connection plans them before it is used, because
 the plan of the largest takes 8 ms."""
+
+_LOCK_NOT_AVAILABLE = "55P03"
 
 _START = Place(priority=0, place=0, task_id=bytes(16))
 """Before every place of a lane."""
@@ -123,7 +125,12 @@ class PostgresBatch:
     async def reserve_keys(self, keys: Sequence[Key]) -> set[KeyName]:
         if not keys:
             return set()
-        taken, *names = (await self._fetch("reserve_keys", *postgres_rows.keys(keys)))[0]
+        try:
+            taken, *names = (await self._fetch("reserve_keys", *postgres_rows.keys(keys)))[0]
+        except StoreFault as fault:
+            if getattr(fault.__cause__, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
+                raise KeysHeld(str(fault)) from fault.__cause__
+            raise
         if taken == len(keys):
             return {key.name for key in keys}
         return set(zip(*names, strict=True)) if taken else set()
@@ -153,8 +160,8 @@ class PostgresBatch:
                 claimed[task.lane].append(task)
         return claimed
 
-    async def due(self, limit: int) -> list[Task]:
-        return [rows.task(row) for row in await self._locked("due", limit, self._now)]
+    async def due(self, limit: int, after: int = 0) -> list[Task]:
+        return [rows.task(row) for row in await self._locked("due", limit, self._now, after)]
 
     async def leased_by(self, incarnation: int, limit: int, *, poll: int | None = None) -> list[Task]:
         if poll is None:

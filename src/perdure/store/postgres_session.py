@@ -16,7 +16,7 @@ import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
 from perdure.core.errors import Conflict
-from perdure.store.base import DataFault, Refusal, StoreFault, Switch
+from perdure.store.base import DataFault, KeysHeld, Refusal, StoreFault, Switch
 from perdure.store.statements import statements
 
 OLDEST_SERVER = 16
@@ -56,7 +56,7 @@ def refused(fault: StoreFault) -> bool:
 
 def survives(error: Exception) -> bool:
     """True for an error after which the connection is as good as before."""
-    return isinstance(error, DataFault) or not isinstance(error, StoreFault)
+    return isinstance(error, (DataFault, KeysHeld)) or not isinstance(error, StoreFault)
 
 
 @contextmanager

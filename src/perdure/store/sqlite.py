@@ -179,8 +179,8 @@ class SqliteStore:
     async def sessions(self, namespace: str) -> list[WorkerSession]:
         return [WorkerSession(*row) for row in await self._rows(SQL["sessions"], (namespace,))]
 
-    async def next_alarm(self) -> int | None:
-        alarm: int | None = (await self._rows(SQL["next_alarm"]))[0][0]
+    async def next_alarm(self, after: int = 0) -> int | None:
+        alarm: int | None = (await self._rows(SQL["next_alarm"], (after,)))[0][0]
         return alarm
 
     async def api_keys(self) -> dict[bytes, str]:

@@ -126,8 +126,8 @@ class SqliteBatch:
             claimed[demand.lane] = self._locked(found)
         return claimed
 
-    async def due(self, limit: int) -> list[Task]:
-        return self._locked(await self._rows(SQL["due"], (self.now, limit)))
+    async def due(self, limit: int, after: int = 0) -> list[Task]:
+        return self._locked(await self._rows(SQL["due"], (after, self.now, limit)))
 
     async def leased_by(self, incarnation: int, limit: int, *, poll: int | None = None) -> list[Task]:
         if poll is None:

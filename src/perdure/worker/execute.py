@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -75,6 +76,8 @@ class Run:
         "ended",
         "entered",
         "environment",
+        "heard_at",
+        "overran",
         "pid",
         "running",
         "sent_checkpoint",
@@ -100,8 +103,10 @@ class Run:
         self.running: asyncio.Task[None] | None = None  #: of an async handler, once it has started
         self.timer: asyncio.TimerHandle | None = None  #: of its start-to-close time-out
         self.ended = False  #: the handler is done, or was given up
+        self.overran = False  #: its start-to-close time is over
         self.acknowledged = False  #: the server knows that it was received
         self.beat_at = beat_at  #: when its next heartbeat is due, on the monotonic clock
+        self.heard_at = time.monotonic()  #: when the server last said that the lease holds
         self.sent_progress: object = None  #: what heartbeats brought to the server, told apart by identity
         self.sent_checkpoint: object = None
 
@@ -110,7 +115,15 @@ class Run:
         too."""
         known = self.ctx.stop
         self.ctx.stop = reason
+        self.overran |= reason == "timeout"
         return self.ctx.stop != known
+
+    def loss(self) -> str:
+        """That its lease was lost, and by how much, for the log."""
+        item = self.delivery
+        silent = time.monotonic() - self.heard_at
+        when = f"{silent:.1f} s after its last heartbeat (without one it lives {item.lease_seconds:g} s)"
+        return f"task {item.task_id} ({item.type}): the lease was lost {when}"
 
     def has_news(self) -> bool:
         """Whether there is progress or a checkpoint that no heartbeat has brought to the server."""

@@ -203,6 +203,8 @@ class Heartbeats:
         self.answered_at = now = time.monotonic()
         for run, (progress, checkpoint), action in zip(runs, news, reply.actions, strict=True):
             run.acknowledged = True
+            if action != "lost":
+                run.heard_at = now
             run.sent_progress, run.sent_checkpoint = progress, checkpoint
             run.beat_at = now + min(self._interval, run.delivery.lease_seconds / 3)
             if run.has_news():  # given while the request was under way

@@ -118,13 +118,14 @@ class Reporter:
                 continue
             task = f"task {run.delivery.task_id} ({run.delivery.type})"
             if problem.code in _LOST:
-                log.info("%s ended here, but the lease was lost before: %s", task, problem.detail)
+                log.info("%s; its end here does not count: %s", run.loss(), problem.detail)
                 self._close(run)
             elif problem.code in _REFUSALS:
                 log.error("%s: the server refused the outcome %r: %s", task, completion.outcome, problem.detail)
                 self._replace(report, problem.detail)
             else:
-                log.warning("%s: its report comes again in about %.1f s: %s", task, pause, problem.detail)
+                level = logging.WARNING if pause == _PAUSE[0] else logging.DEBUG  # once is enough
+                log.log(level, "%s: its report comes again in about %.1f s: %s", task, pause, problem.detail)
                 again = (run, completion, min(pause * 2, _PAUSE[1]))
                 self._loop.call_later(_about(pause), self._come_again, again)
 

@@ -13,8 +13,9 @@ Nothing is kept in reserve: a task that cannot start here is for another worker.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from perdure.core.messages import Delivery
@@ -31,6 +32,7 @@ class Ask:
     queues: Sequence[str]
     capacity: int
     slots: int
+    at: float = field(default_factory=time.monotonic)  #: when, on the monotonic clock
 
 
 class Slots:

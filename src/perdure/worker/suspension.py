@@ -32,10 +32,11 @@ class Suspension:
             return missed
         return 0.0
 
-    def outlasted(self, item: Delivery) -> bool:
-        """Whether the lease of a delivery that has arrived now may have ended meanwhile."""
+    def outlasted(self, item: Delivery, asked_at: float) -> bool:
+        """Whether the lease of a delivery that has arrived now may have ended meanwhile. One that was asked for after
+        the worker woke may not: it would only come again and again."""
         now = time.monotonic()
         missed = now - self._awake_at - self._interval
-        if now - self._woken_at < self._interval:
+        if now - self._woken_at < self._interval and asked_at < self._woken_at:
             missed = max(missed, self._lasted)
         return missed >= min(item.lease_seconds, DELIVERY_SECONDS)

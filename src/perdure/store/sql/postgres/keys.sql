@@ -1,10 +1,14 @@
 -- name: reserve_keys
--- Take the keys that are free, in the order given; how many, and which if those are not all.
-with taken as (
+-- Take the keys that are free, in the order given; how many, and which if those are not all. An application's
+-- transaction may hold one of them for as long as it likes: whoever is waited for here has a fifth of a second.
+with patience as materialized (
+    select set_config('lock_timeout', '200ms', true)
+),
+taken as (
     insert into keys (key, task_id, digest, expires_at, namespace, app, kind)
     select v.key, v.task_id, v.digest, v.expires_at, ($6::text[])[v.class], ($7::text[])[v.class], ($8::text[])[v.class]
     from unnest($1::text[], $2::uuid[], $3::bytea[], $4::bigint[], $5::integer[])
-        as v (key, task_id, digest, expires_at, class)
+        as v (key, task_id, digest, expires_at, class), patience
     on conflict do nothing
     returning namespace, app, kind, key
 ),

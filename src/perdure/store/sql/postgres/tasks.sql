@@ -89,7 +89,7 @@ left join locked on true;
 with locked as materialized (
     select *
     from open_brief
-    where wake_at <= (select coalesce($2::bigint, now_us()))
+    where wake_at > $3 and wake_at <= (select coalesce($2::bigint, now_us()))
     order by wake_at
     limit $1
     for update skip locked
@@ -123,7 +123,7 @@ left join locked on true;
 
 -- name: next_alarm
 -- When the next alarm goes off.
-select min(wake_at) from tasks where wake_at is not null;
+select min(wake_at) from tasks where wake_at > $1;
 
 -- name: places
 -- The lowest and the highest place of each lane, by looks at both ends of each priority's range of the index.

@@ -118,7 +118,7 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
     started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
     done_number, done_bits, done_state, null, null
 from tasks
-where wake_at <= ?
+where wake_at > ? and wake_at <= ?
 order by wake_at
 limit ?;
 
@@ -152,7 +152,7 @@ limit ?;
 
 -- name: next_alarm
 -- When the next alarm goes off.
-select min(wake_at) from tasks where wake_at is not null;
+select min(wake_at) from tasks where wake_at > ?;
 
 -- name: places
 -- The lowest and the highest place of each lane and priority, by looks at both ends of each range of the index.

@@ -35,7 +35,7 @@ OPERATIONS = ("enqueue", "claim", "complete")
 REQUEST = 100  #: jobs of a request
 MEGABYTE = 1_000_000
 _EARLY = 3  #: the look at a passing store that the last one is compared with: minute 20
-_NEW = {"type": "noop", "payload": (Payload({"encoding": "json/plain"}, json.dumps(PAYLOAD).encode()),)}
+_PAYLOAD = (Payload({"encoding": "json/plain"}, json.dumps(PAYLOAD).encode()),)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Hands:
     async def enqueue(self, jobs: int) -> float:
         """Under ids of their own, as the SDK does it."""
         requests = [
-            m.Enqueue([m.NewTask(**_NEW, queue=self._queue, minted=minted) for minted in mint_ids(REQUEST)])
+            m.Enqueue([m.NewTask("noop", _PAYLOAD, self._queue, minted=minted) for minted in mint_ids(REQUEST)])
             for _ in range(jobs // REQUEST)
         ]
         begun = time.perf_counter()

@@ -19,16 +19,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 
 from benchmarks.databases import Database, OwnPostgres, SqliteFile, postgres
-from benchmarks.deployment import PERDURE
 from benchmarks.growth import REQUEST, Hands
 from benchmarks.processes import (
+    PERDURE,
     Processes,
     cpu_seconds,
     descendants,
@@ -48,6 +47,7 @@ IDLE_CPU = {"worker": 0.01, "server": 0.03}  #: cores that an idle process may u
 IDLE_GROWTH = 1.03
 LOAD = 1_000  #: jobs a second beside retention
 KEEP_SECONDS = 30.0
+STORES = ("sqlite", "postgresql")
 
 
 class Failed(Exception):
@@ -236,14 +236,6 @@ CASES: dict[str, Callable[[Site], str]] = {
 }
 
 
-@dataclass
-class Tally:
-    """What passed of all cases so far."""
-
-    passed: int = 0
-    all: int = 0
-
-
 def hold_lock(path: str, seconds: float = 10.0) -> None:
     """What a restart is to a database that is a file: nobody can write to it for a while."""
     with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as connection:
@@ -252,38 +244,43 @@ def hold_lock(path: str, seconds: float = 10.0) -> None:
         connection.execute("rollback")
 
 
-@contextmanager
-def site(folder: Path, store: str, server: OwnPostgres) -> Iterator[Site]:
-    """A site that is gone at the end."""
-    own = Path(tempfile.mkdtemp(dir=folder, prefix=store))
-    database: Database
-    if store == "sqlite":
-        database = SqliteFile.fresh(own)
-        restart = partial(hold_lock, database.url.removeprefix("sqlite:///"))
-    else:
-        database = server.database()
-        restart = partial(server.restart, 5.0)
-    with Processes(own) as processes:
-        found = Site(processes, database, restart)
-        try:
-            yield found
-        finally:
-            found.client.close()
+class Run:
+    """The cases on one store, one after the other. What a case has started ends with it, or with `running`."""
 
+    def __init__(self, store: str, folder: Path, server: OwnPostgres, names: list[str]) -> None:
+        self.running = ExitStack()
+        self.passed = 0
+        self._store = store
+        self._folder = folder
+        self._server = server
+        self._names = names
+        self.thread = threading.Thread(target=self._run, daemon=True)
 
-def run(folder: Path, store: str, server: OwnPostgres, names: list[str], tally: Tally) -> None:
-    """The cases on one store, one after the other."""
-    for name in names:
-        begun = time.monotonic()
-        tally.all += 1
-        try:
-            with site(folder, store, server) as found:
-                said = CASES[name](found)
-            verdict = "passed"
-            tally.passed += 1
-        except Exception as error:  # noqa: BLE001 - whatever it is, the case failed and the next one is run
-            verdict, said = "FAILED", f"{type(error).__name__}: {error}"
-        print(f"{verdict}  {name}, {store}, {time.monotonic() - begun:.0f} s: {said}", flush=True)
+    def _run(self) -> None:
+        for name in self._names:
+            begun = time.monotonic()
+            try:
+                with self.running:
+                    said = CASES[name](self._site())
+                verdict = "passed"
+                self.passed += 1
+            except Exception as error:  # noqa: BLE001 - whatever it is, the case failed and the next one is run
+                verdict, said = "FAILED", f"{type(error).__name__}: {error}"
+            print(f"{verdict}  {name}, {self._store}, {time.monotonic() - begun:.0f} s: {said}", flush=True)
+
+    def _site(self) -> Site:
+        folder = Path(tempfile.mkdtemp(dir=self._folder, prefix=self._store))
+        database: Database
+        if self._store == "sqlite":
+            database = SqliteFile.fresh(folder)
+            restart = partial(hold_lock, database.url.removeprefix("sqlite:///"))
+        else:
+            database = self._server.database()
+            restart = partial(self._server.restart, 5.0)
+        self.running.callback(database.close)
+        found = Site(self.running.enter_context(Processes(folder)), database, restart)
+        self.running.callback(found.client.close)
+        return found
 
 
 def main(arguments: list[str]) -> int:
@@ -291,21 +288,18 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("cases", nargs="*", choices=[[], *CASES], help="all by default")
     chosen = parser.parse_args(arguments).cases or list(CASES)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    tallies = {"sqlite": Tally(), "postgresql": Tally()}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perdure-soak-")))
         server = stack.enter_context(postgres(None))
         assert isinstance(server, OwnPostgres)
-        threads = [
-            threading.Thread(target=run, args=(folder, store, server, chosen, tally), daemon=True)
-            for store, tally in tallies.items()
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    passed = sum(tally.passed for tally in tallies.values())
-    number = len(chosen) * len(tallies)
+        runs = [Run(store, folder, server, chosen) for store in STORES]
+        for run in runs:
+            stack.enter_context(run.running)  # ends what runs when this is interrupted
+            run.thread.start()
+        for run in runs:
+            run.thread.join()
+    passed = sum(run.passed for run in runs)
+    number = len(chosen) * len(STORES)
     print(f"soak: {passed} of {number} passed")
     return 0 if passed == number else 1
 

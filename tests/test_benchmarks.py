@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from benchmarks import report
+from benchmarks.__main__ import COMPARED
 from benchmarks.comparisons import COMPARISONS, Comparison, rows
 from benchmarks.payload import PAYLOAD, SIZE
 from benchmarks.workloads import Sizes
@@ -58,11 +59,11 @@ def test_every_bar_is_unique_and_the_page_shows_it() -> None:
     assert "pgqueuer 1.0" in page
 
 
-def test_quick_run() -> None:
-    """Every workload runs on every store, with a worker killed twice, and loses nothing."""
+def measured(*workloads: str) -> dict[str, dict[str, float]]:
+    """The last numbers of each run of a quick benchmark."""
     environment = {name: value for name, value in os.environ.items() if name != "PEERS_DIR"}
     run = subprocess.run(
-        [sys.executable, "-m", "benchmarks", "--quick"],
+        [sys.executable, "-m", "benchmarks", *workloads, "--quick"],
         cwd=ROOT,
         env=environment,
         capture_output=True,
@@ -71,10 +72,28 @@ def test_quick_run() -> None:
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    measured = {line.split(" {")[0] for line in run.stdout.splitlines() if " {" in line}
-    assert measured >= {
-        f"{store} {workload}"
-        for store in ("sqlite", "postgresql")
-        for workload in ("jobs", "enqueues", "latency", "recovery", "restart")
+    lines = [line.partition(" {") for line in run.stdout.splitlines() if " {" in line]
+    return {name: json.loads(start + numbers) for name, start, numbers in lines}
+
+
+def test_quick_run() -> None:
+    """Every workload runs on every store, with a worker killed twice, and loses nothing."""
+    assert set(measured(*COMPARED)) >= {
+        "embedded jobs",
+        *(
+            f"{store} {workload}"
+            for store in ("sqlite", "postgresql")
+            for workload in ("jobs", "enqueues", "latency", "recovery", "restart")
+        ),
     }
-    assert "embedded jobs" in measured
+
+
+def test_quick_growth() -> None:
+    """Each of its rows finds its numbers; the closed jobs of ten minutes are there and no more (PERS-13)."""
+    runs = {name: [numbers] for name, numbers in measured("growth").items()}
+    growth = [comparison for comparison in COMPARISONS if "queue" in comparison.ours or "passing" in comparison.ours]
+    found = [comparison.row(runs) for comparison in growth]
+    assert len(found) > 20 and all(row is not None and row.verdict for row in found)
+    for store in ("sqlite", "postgresql"):
+        assert 0.9 <= runs[f"{store} passing jobs"][0]["most_closed_of_10_minutes"] <= 1.1
+        assert runs[f"{store} short queue, server"][0]["fresh_mb"] < 120, "an idle server is as large as it is"

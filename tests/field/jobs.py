@@ -50,7 +50,7 @@ async def field_node(ctx: Context, payload: dict[str, Any]) -> str:
 async def node(url: str) -> None:
     """An application with server and worker in one process, as one machine of several on a database."""
     async with AsyncPerdure(url) as app, app.worker(slots=10):
-        print("works", flush=True)  # noqa: T201
+        print("works", flush=True)
         await asyncio.Event().wait()
 
 

@@ -14,8 +14,8 @@ import pytest
 from perdure import AsyncPerdure, Context, RetryPolicy, task
 from perdure.api import rest
 from perdure.api.server import App, Server
-from perdure.core import messages as m
 from perdure.client.http import HttpService
+from perdure.core import messages as m
 from perdure.database import migrate, opened
 from perdure.engine import outage
 from perdure.engine.engine import Engine

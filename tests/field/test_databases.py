@@ -194,9 +194,7 @@ async def test_b140_b152_no_deadlock_and_no_noise_among_many_servers(
         ]
         await asyncio.gather(*loads)
     connection = await asyncpg.connect(postgres_database)
-    deadlocks = await connection.fetchval(
-        "select deadlocks from pg_stat_database where datname = current_database()"
-    )
+    deadlocks = await connection.fetchval("select deadlocks from pg_stat_database where datname = current_database()")
     await connection.close()
     assert deadlocks == 0
     assert len(claimed) > 1000
@@ -226,7 +224,9 @@ async def test_b148_fifty_handlers_share_a_handful_of_connections(postgres_datab
         async with app.worker(slots=5, queues=["inner"]):
             jobs = await app.enqueue_many(outer, range(50))
             assert [await job.result(30) for job in jobs] == list(range(50))
-            query = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+            query = (
+                "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+            )
             assert await connection.fetchval(query) <= 8
     await connection.close()
 

@@ -38,14 +38,14 @@ async def until(condition: Callable[[], object]) -> None:
 async def test_b003_code_that_starves_the_heartbeat_loses_its_lease_and_its_say(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The interpreter is held for more than twice the lease while another worker is idle: two starts, one accepted end, and
+    """The interpreter is held for three times the lease while another worker is idle: two starts, one accepted end, and
     the log says that the lease was lost and for how long nothing was heard."""
     path = tmp_path / "out"
     with running_server("sqlite:///jobs.db", tmp_path) as url:
         workers = [WorkerProcess(HERE / "jobs.py", url, "--slots", "5") for _ in range(2)]
         try:
             async with AsyncPerdure(url) as app:
-                job = await app.enqueue(jobs.field_hog, {"path": str(path), "seconds": 2.5})
+                job = await app.enqueue(jobs.field_hog, {"path": str(path), "seconds": 3})
                 assert await job.result(30) == 2
                 assert "ended 1" not in lines(path)
                 await until(lambda: "ended 1" in lines(path))

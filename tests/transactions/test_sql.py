@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import threading
 import unicodedata
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -20,6 +22,7 @@ from perdure.store.postgres import PostgresStore
 from perdure.store.statements import migrations
 
 Query = Callable[..., list[tuple[Any, ...]]]
+ROOT = Path(__file__).parents[2]
 PAYLOAD = pack((Payload({"encoding": "json/plain"}, b"1"),))
 ENQUEUE = "select task_id::text, duplicate from perdure.enqueue_v1({})"
 JSON = "select task_id::text, duplicate from perdure.enqueue_json_v1('t', '1', %s)"
@@ -85,8 +88,9 @@ def test_characters_that_cannot_be_shown_are_those_of_python(query: Query) -> No
           " exception when sqlstate 'PD400' then return true; end $$")  # fmt: skip
     query("alter function refused set search_path = perdure, public")
     chunks = ["".join(assigned[at : at + 50]) for at in range(0, len(assigned), 50)]
-    suspects = [c for (chunk,) in query("select c from unnest(%s::text[]) as c where refused(c)", chunks) for c in chunk]
-    refused = {c for (c,) in query("select c from unnest(%s::text[]) as c where refused(c)", suspects)}
+    which = "select c from unnest(%s::text[]) as c where refused(c)"
+    suspects = [c for (chunk,) in query(which, chunks) for c in chunk]
+    refused = {c for (c,) in query(which, suspects)}
     assert refused == {c for c in assigned if not c.isprintable()}
 
 
@@ -247,8 +251,10 @@ def test_a_role_needs_the_functions_and_no_table(url: str, query: Query, postgre
     """The grants of docs/transactions.md, and nothing more; a search path of the caller changes nothing."""
     query("create role teller login")
     try:
-        query("grant usage on schema perdure to teller")
-        query("grant execute on function perdure.enqueue_v1, perdure.enqueue_json_v1, perdure.complete_v1 to teller")
+        page = (ROOT / "docs" / "transactions.md").read_text(encoding="utf-8")
+        (grants,) = re.findall(r"```sql\n(grant .*?)```", page, re.DOTALL)
+        for grant in grants.strip().split("\n"):
+            query(grant.replace("application", "teller"))
         with psycopg.connect(url, user="teller", autocommit=True) as connection:
             connection.execute("set search_path = pg_temp")
             connection.execute("create temporary table keys (key text)")
@@ -285,7 +291,8 @@ def test_the_slot_of_a_key_is_in_the_id(app: Perdure, url: str) -> None:
 
 # ---------------------------------------------------------------------------------------------------------- migrations
 SCHEMA = """
-select 'column', table_name || '.' || column_name, concat_ws(' ', data_type, is_nullable, column_default, collation_name)
+select 'column', table_name || '.' || column_name,
+    concat_ws(' ', data_type, is_nullable, column_default, collation_name)
 from information_schema.columns where table_schema = 'perdure'
 union all
 select 'index', indexname, indexdef from pg_indexes where schemaname = 'perdure'

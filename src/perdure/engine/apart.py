@@ -37,7 +37,7 @@ class Apart:
     def add(self, items: Iterable[Item]) -> None:
         """A batch that held these met a held key."""
         until = asyncio.get_running_loop().time() + PATIENCE
-        self._until.update({item: until for item in items})
+        self._until.update(dict.fromkeys(items, until))
         if self._until and not self._running:
             self._running = True
             self._spawn(self._run())

@@ -103,6 +103,7 @@ class AsyncClient:
         self._batcher = Batcher(self._send_gathered, _waiting_size, most=COALESCED, most_bytes=_REQUEST_BYTES)
         # A transaction somewhere may hold a key for seconds: what has none must not wait behind it.
         self._keyed = Batcher(self._send_gathered, _waiting_size, most=COALESCED, most_bytes=_REQUEST_BYTES)
+        self._again: set[asyncio.Task[None]] = set()
 
     async def service(self) -> Service:
         """What this client talks to."""
@@ -345,9 +346,11 @@ class AsyncClient:
             pause = min(pause * 2, longest)
 
     async def _send_gathered(self, waiting: list[_Waiting]) -> None:
-        """One request for many callers; each hears of its own task only."""
+        """One request for many callers; each hears of its own task only, and waits for no other one that the server
+        could not take yet."""
+        body = Enqueue([new for new, _ in waiting], self._identity)
         try:
-            answers = (await self._send([new for new, _ in waiting])).tasks
+            answers = (await self._ask(body, time.monotonic() + OUTAGE_SECONDS)).tasks
         except Exception as error:  # noqa: BLE001 - whatever went wrong, every caller must hear of it
             if len(waiting) > 1 and not isinstance(error, (Unavailable, ResourceExhausted)):
                 for one in waiting:  # one of them is at fault: a value of a wrong type, say
@@ -357,7 +360,21 @@ class AsyncClient:
                 if not answer.done():
                     answer.set_exception(error)
             return
-        for (_, answer), enqueued in zip(waiting, answers, strict=True):
+        for (new, answer), enqueued in zip(waiting, answers, strict=True):
+            if _is_passing(enqueued):
+                again = asyncio.create_task(self._send_again(new, answer))
+                self._again.add(again)
+                again.add_done_callback(self._again.discard)
+            elif not answer.done():
+                answer.set_result(enqueued)
+
+    async def _send_again(self, new: NewTask, answer: asyncio.Future[Enqueued]) -> None:
+        try:
+            enqueued = (await self._send([new])).tasks[0]
+        except Exception as error:  # noqa: BLE001 - as above
+            if not answer.done():
+                answer.set_exception(error)
+        else:
             if not answer.done():
                 answer.set_result(enqueued)
 

@@ -1,9 +1,10 @@
 """PostgreSQL 16 and newer, through asyncpg.
 
 Connections: one a batch in flight; two beside them, for the command that the engine lets wait for a lock and for one
-whose key an application's transaction holds; two for reads (one slow list must not hold up all others); one for short statements that no list may hold up (alarms, hints, API
-keys, the outcome of a commit), because a server that rings alarms late takes the pulse late, and others then end the
-leases of its workers; one that listens. Batches are kept apart by row locks that nobody waits for.
+whose key an application's transaction holds; two for reads (one slow list must not hold up all others); one for short
+statements that no list may hold up (alarms, hints, API keys, the outcome of a commit), because a server that rings
+alarms late takes the pulse late, and others then end the leases of its workers; one that listens. Batches are kept
+apart by row locks that nobody waits for.
 
 A commit whose answer did not come is settled in three steps. The server process that may still be at it is ended and
 must be gone. Ids that the batch inserted are looked for: they are there exactly if it committed. Without such ids the

@@ -42,6 +42,10 @@ test: lint ## everything, on both databases, with real processes
 bench: .venv/.test ## measure throughput, latency and growth on this machine
 	$(BIN)/python -m benchmarks
 
+.PHONY: soak
+soak: .venv/.test ## field cases that need real minutes, about fifteen of them; stops by itself
+	$(BIN)/python -m benchmarks.soak
+
 .PHONY: format
 format: .venv/.test ## rewrite the code in the house format
 	$(BIN)/ruff check --fix-only --quiet $(CODE)

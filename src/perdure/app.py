@@ -143,6 +143,7 @@ class AsyncPerdure(AsyncClient):
 
     async def close(self) -> None:
         """Let go of everything; what was committed goes on elsewhere, or after the next start."""
+        self._stop_sending_again()
         service, self._service = self._service, None
         if service is not None:
             await service.close()

@@ -73,7 +73,7 @@ def test_what_is_made_ready_ahead_of_the_mark_is_looked_for_at_once() -> None:
     assert marks.after(LANE, NOW + TRAIL + 0.2) is None
 
 
-def test_looks_from_the_start_take_a_tenth_of_the_time_at_most() -> None:
+def test_looks_from_the_start_take_a_twentieth_of_the_time_at_most() -> None:
     """However many claims find too little: each would step over all that an old snapshot keeps."""
     marks = Marks()
     claim(marks, NOW, 1)

@@ -16,9 +16,11 @@ from perdure.api import rest
 from perdure.api.server import App, Server
 from perdure.client.http import HttpService
 from perdure.core import messages as m
+from perdure.core.errors import OutcomeUnknown
 from perdure.database import migrate, opened
 from perdure.engine import outage
 from perdure.engine.engine import Engine
+from perdure.sdk import client
 from tests.api.calls import new_rest
 from tests.conftest import PostgresServer
 from tests.field.proxy import own_server, switched
@@ -136,3 +138,35 @@ async def test_b013_recovery_goes_on_after_a_crash_of_the_database() -> None:
         async with opened(url) as store:
             assert len(await assert_sound(store)) == 250
     assert set(ran.values()) == {1}
+
+
+async def test_b033_items_that_the_server_could_not_take_are_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long outage, or the stop of a server, is the answer to some items of a request: only those are repeated, each
+    caller hears of its own, and what never gets through is an error of its own caller alone."""
+    monkeypatch.setattr(client, "_RETRY_SECONDS", (0.0, 0.0))
+    requests: list[list[m.NewTask]] = []
+    left = 3
+
+    class Struggling:
+        async def enqueue(self, body: m.Enqueue) -> m.EnqueueReply:
+            nonlocal left
+            left -= 1
+            requests.append(body.tasks)
+            away = OutcomeUnknown("away").problem() if left > 0 else None
+            return m.EnqueueReply([m.Enqueued(i.type, error=away if i.type != "b" else None) for i in body.tasks])
+
+    service: Any = Struggling()
+    jobs = await asyncio.gather(*(client.AsyncClient(service).enqueue(name) for name in "a"))
+    assert [job.id for job in jobs] == ["a"]
+    assert len({item.minted for [item] in requests}) == 1
+    requests.clear()
+    left = 3
+    several = client.AsyncClient(service)
+    assert [job.id for job in await asyncio.gather(*map(several.enqueue, "abc"))] == ["a", "b", "c"]
+    assert [item.type for item in requests[0]] == ["a", "b", "c"]
+    assert {item.type for items in requests[1:] for item in items} == {"a", "c"}
+    assert len({item.minted for items in requests for item in items}) == 3
+    monkeypatch.setattr(client, "OUTAGE_SECONDS", 0.0)
+    left = 100
+    outcomes = await asyncio.gather(*map(several.enqueue, "abc"), return_exceptions=True)
+    assert [type(outcome).__name__ for outcome in outcomes] == ["OutcomeUnknown", "AsyncJob", "OutcomeUnknown"]

@@ -37,7 +37,7 @@ def faulty(store: Store) -> FaultyStore:
 
 @pytest.fixture
 async def drive(faulty: FaultyStore) -> AsyncIterator[Drive]:
-    async with running(faulty) as driving:  # type: ignore[arg-type]
+    async with running(faulty) as driving:
         yield driving
 
 
@@ -86,7 +86,7 @@ async def break_at_the_end(drive: Drive, faulty: FaultyStore, outcome: str, comm
     assert seen is not None
     assert seen.state == state
     assert await views(drive.engine, task_id) == {state.name}
-    async with running(faulty, seed=2) as later:  # type: ignore[arg-type]
+    async with running(faulty, seed=2) as later:
         assert await views(later.engine, task_id) == {state.name}
 
 

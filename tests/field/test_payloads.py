@@ -164,7 +164,7 @@ def test_b119_a_forgotten_await_is_named(name: str, nested: bool) -> None:
             value.close()
 
 
-# ------------------------------------------------------------------------------------------------- the error that counts
+# ------------------------------------------------------------------------------------------------ the error that counts
 def test_b108_an_error_of_the_clean_up_hides_nothing() -> None:
     """A handler that raises within `finally`: the caller gets that error, with the one before it as its cause."""
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import defaultdict
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -54,12 +55,12 @@ async def test_b042_short_delays_are_as_long_as_they_say(url: str) -> None:
 def gaps_of(failing: Task[..., Any], jobs: int, **options: Any) -> list[list[float]]:
     """For each of many jobs, the seconds between its attempts on the jumping clock."""
     times: defaultdict[int, list[datetime]] = defaultdict(list)
-    MOMENTS[failing.name] = lambda payload: times[payload].append(env.now)
     with jumping(start=START, slots=1) as env:
+        MOMENTS[failing.name] = lambda payload: times[payload].append(env.now)
         env.app.enqueue_many(failing, range(jobs), **options)
         env.run(check=False)
         assert len(env.failures()) == jobs
-    return [[(b - a).total_seconds() for a, b in zip(t, t[1:], strict=False)] for t in times.values()]
+    return [[(b - a).total_seconds() for a, b in pairwise(t)] for t in times.values()]
 
 
 MOMENTS: dict[str, Any] = {}
@@ -85,13 +86,13 @@ def test_b043_back_off_without_a_base_spreads_the_attempts() -> None:
 def test_b044_interval_and_factor_are_not_swapped(place: str) -> None:
     """Base 2 s, factor 3, 4 attempts: waits of up to 2, 6 and 18 s. The stored policy by way in: test_options.py."""
     policy = RetryPolicy(max_attempts=4, base=2, factor=3)
-    declared: dict[str, Any] = {
+    places: dict[str, dict[str, Any]] = {
         "decorator": {"retries": policy},
         "call": {},
         "class of the error": {"retries": 3, "retries_for": {OSError: policy}},
-    }[place]
-    options = {"retry": policy} if place == "call" else {}
-    gaps = gaps_of(task(name="steps", **declared)(fails), 40, **options)
+    }
+    options: dict[str, Any] = {"retry": policy} if place == "call" else {}
+    gaps = gaps_of(task(name="steps", **places[place])(fails), 40, **options)
     for number, bound in enumerate((2, 6, 18)):
         assert 0.6 * bound < max(each[number] for each in gaps) <= bound
 

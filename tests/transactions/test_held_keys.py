@@ -8,7 +8,7 @@ import time
 import psycopg
 import pytest
 
-from perdure import AsyncPerdure, Perdure
+from perdure import AsyncPerdure, Perdure, Unavailable
 from perdure.core.messages import Enqueue, NewTask
 from perdure.store.postgres import PostgresStore
 from tests.store.rows import new_key
@@ -81,6 +81,17 @@ async def test_a_server_that_stops_answers_what_waits_for_a_key(url: str) -> Non
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
         await app.close()
+
+
+async def test_a_client_that_is_closed_asks_no_more(url: str) -> None:
+    with psycopg.connect(url) as connection, Perdure(url) as blocking:
+        blocking.enqueue_in(connection, "t", idempotency_key="held")
+        app = AsyncPerdure(url)
+        held = asyncio.create_task(app.enqueue("t", idempotency_key="held"))
+        await asyncio.sleep(3.0)  # it was sent back once
+        await asyncio.wait_for(app.close(), 10)
+        with pytest.raises(Unavailable, match="closed"):
+            await asyncio.wait_for(held, 1)
 
 
 async def test_a_batch_keeps_its_connection_when_a_key_is_held(url: str) -> None:

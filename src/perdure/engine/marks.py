@@ -1,12 +1,12 @@
 """Where a claim starts to look in a lane's ready index.
 
 On PostgreSQL the entries of claimed tasks stay in the index until vacuum removes them, which an old snapshot can
-prevent for hours; a claim that starts from the front steps over all of them, at 0.1 us each and more. So claims start
-behind a mark: the position claimed 4 seconds or 2,000 tasks ago. A transaction that was slower than that may have put a
+prevent for hours; a claim that starts from the front steps over all of them, at up to 2 us each. So claims start behind
+a mark: the position claimed 4 seconds or 2,000 tasks ago. A transaction that was slower than that may have put a
 task before the mark; therefore every lane is also looked at from its start once a second, after every claim that found
 less than it asked for, and as long as that finds work more urgent than the mark's. What this server itself makes ready
-ahead of the mark is not missed at all (`ahead`). Only where looks from the start have become dear, they take a tenth of
-the time at most (`Start`).
+ahead of the mark is not missed at all (`ahead`). Only where looks from the start have become dear, they are made less
+often, so that they take a twentieth of the time at most (`Start`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TRAIL = 4.0  #: seconds
 TRAIL_TASKS = 2_000
 FROM_START = 1.0  #: seconds between looks from the start
 FREE = 0.01  #: seconds of a look from the start that are not counted
-REST = 9  #: seconds without such looks for each second that one took
+REST = 19  #: seconds without such looks for each second that one took
 _STEP = 0.1  #: seconds between two positions that are remembered
 _STEP_TASKS = 200  #: tasks between them
 

@@ -368,9 +368,18 @@ class AsyncClient:
             elif not answer.done():
                 answer.set_result(enqueued)
 
+    def _stop_sending_again(self) -> None:
+        """The client is closed: what the server could not take yet is not sent any more, or it would connect anew."""
+        for again in self._again:
+            again.cancel()
+
     async def _send_again(self, new: NewTask, answer: asyncio.Future[Enqueued]) -> None:
         try:
             enqueued = (await self._send([new])).tasks[0]
+        except asyncio.CancelledError:
+            if not answer.done():
+                answer.set_exception(Unavailable("the client was closed"))
+            raise
         except Exception as error:  # noqa: BLE001 - as above
             if not answer.done():
                 answer.set_exception(error)

@@ -106,7 +106,7 @@ async def test_b031_b033_workers_come_back_after_breaks_and_an_outage(
 
 async def test_b013_recovery_goes_on_after_a_crash_of_the_database() -> None:
     """A worker takes 250 jobs and is gone without a word; PostgreSQL crashes while they are recovered and is away for
-    two seconds. All end by themselves."""
+    a while. All end by themselves."""
     ran: Counter[int] = Counter()
 
     @task(lease="1s", retries=RetryPolicy(max_attempts=5, base=0.1))
@@ -127,7 +127,7 @@ async def test_b013_recovery_goes_on_after_a_crash_of_the_database() -> None:
             assert len(taken) == 250
             await asyncio.sleep(1.1)  # their leases are over: recovery begins
             await asyncio.to_thread(postgres.crash)
-            await asyncio.sleep(2)
+            await asyncio.sleep(1)
             await asyncio.to_thread(postgres.start)
             async with app.worker():
                 begin = time.monotonic()

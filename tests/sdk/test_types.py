@@ -85,6 +85,9 @@ class Itself:
 class Foreign:
     """Of no kind that anything here knows."""
 
+    def __repr__(self) -> str:
+        return "Foreign()"
+
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 integers = st.integers(-(2**63), 2**63 - 1)

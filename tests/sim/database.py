@@ -80,6 +80,8 @@ class Database:
             await asyncio.sleep(self.source.random() * self.weather.longest)
         elif chance < 0.3:
             await asyncio.sleep(chance * 0.01)
+        elif chance < 0.33:
+            await asyncio.sleep((chance - 0.3) * 0.7)
         else:
             await asyncio.sleep(0)
 

@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import TYPE_CHECKING
 
+from tests.sim.plan import SILENT
 from tests.sim.processes import Process, ServerProcess, WorkerProcess
 
 if TYPE_CHECKING:
     from tests.sim.world import World
 
 EVERYBODY = "*"
-SILENT = ("outage", "commits", "clock", "hints")
-"""Kinds that are no reason for a living worker to lose its work."""
+
 
 
 class Faults:
@@ -228,7 +228,7 @@ class Faults:
         database = self._world.database
         database.weather.away.add(host)
         database.break_connections(host)
-        await asyncio.sleep(source.random() * source.choice((0.5, 10.0, 40.0)))
+        await asyncio.sleep(source.random() * source.choice((0.5, 5.0, 10.0, 60.0)))
         database.weather.away.discard(host)
 
     async def _statements(self, source: Random) -> None:

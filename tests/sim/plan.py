@@ -16,6 +16,8 @@ FAULTS = (
     "commits", "slow", "clock", "hints",
 )  # fmt: skip
 """Every kind of fault."""
+SILENT = ("outage", "commits", "clock", "hints")
+"""Kinds that are no reason for a living worker to lose its work."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Plan:
     servers: int = 2
     workers: int = 2
     clients: int = 1
+    queues: int = 2
+    posting: bool = False  #: some workers use no WebSocket
     tasks: int = 12  #: actions of all clients
     chaos: float = 60.0  #: virtual seconds with faults
     every: float = 4.0  #: about the seconds between two faults
@@ -44,6 +48,7 @@ def draw(seed: int) -> Plan:
     """The plan of a seed. Most have a few kinds of faults only: what always happens together hides what it does
     alone."""
     source = Random(f"{seed}/plan")
+    kinds = SILENT if source.random() < 0.2 else FAULTS
     count = source.choice((0, 1, 2, 3, 5, 8, len(FAULTS)))
     return Plan(
         seed,
@@ -51,13 +56,15 @@ def draw(seed: int) -> Plan:
         servers=source.choice((1, 2, 2, 3)),
         workers=source.choice((1, 2, 2, 3)),
         clients=source.choice((1, 2)),
+        queues=source.choice((1, 1, 2)),
+        posting=source.random() < 0.3,
         tasks=source.choice((4, 10, 20, 30)),
-        chaos=source.choice((20.0, 40.0, 80.0)),
+        chaos=source.choice((20.0, 40.0, 80.0)) * (2 if kinds is SILENT else 1),
         every=source.choice((1.5, 4.0, 10.0)),
         shuffle=source.random() < 0.2,
         retention=source.choice((30 * 86_400.0, 30 * 86_400.0, 40.0)),
         key_life=source.choice((86_400.0, 86_400.0, 20.0)),
-        faults=tuple(sorted(source.sample(FAULTS, count))),
+        faults=tuple(sorted(source.sample(kinds, min(count, len(kinds))))),
     )
 
 
@@ -65,7 +72,7 @@ def parse(text: str) -> Plan:
     """The plan that a line of text stands for."""
     number, *changes = text.split("/")
     plan = draw(int(number))
-    kinds: dict[str, Any] = {"store": str, "shuffle": lambda value: value == "True"}
+    kinds: dict[str, Any] = {bool: lambda value: value == "True"}
     for change in changes:
         name, _, value = change.partition("=")
         if name == "off":
@@ -74,8 +81,8 @@ def parse(text: str) -> Plan:
         elif name == "faults":
             plan = replace(plan, faults=tuple(filter(None, value.replace("_", " ").split("+"))))
         else:
-            kind = kinds.get(name) or type(getattr(plan, name))
-            plan = replace(plan, **{name: kind(value)})
+            kind = type(getattr(plan, name))
+            plan = replace(plan, **{name: kinds.get(kind, kind)(value)})
     return plan
 
 

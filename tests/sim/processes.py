@@ -11,6 +11,7 @@ from perdure.api.auth import Gate
 from perdure.api.parking import Parking
 from perdure.api.wire import Wire
 from perdure.app import AsyncPerdure
+from perdure.client.http import HttpService
 from perdure.core.errors import PerdureError, Unavailable
 from perdure.core.ids import Mint
 from perdure.core.messages import CloseSession
@@ -142,21 +143,27 @@ class WorkerProcess(Process):
         self.incarnation = source.getrandbits(62)
         self.thread = self.part("/t")
         world.incarnations[self.incarnation] = node.name
-        app = AsyncPerdure(URL)
-        options: dict[str, Any] = {"threads": lambda ended: SimThreads(ended, self)}
-        async with app.worker(
-            tasks=world.tasks,
-            queues=world.queues_of(self.host),
-            slots=source.choice((1, 3, 10)),
-            identity=node.name,
-            incarnation=self.incarnation,
-            drain_seconds=source.choice((1.0, 10.0)),
-            **options,
-        ) as worker:
+        options: dict[str, Any] = {
+            "tasks": world.tasks,
+            "queues": world.queues_of(self.host),
+            "slots": source.choice((1, 3, 10)),
+            "identity": node.name,
+            "incarnation": self.incarnation,
+            "drain_seconds": source.choice((1.0, 10.0)),
+            "threads": lambda ended: SimThreads(ended, self),
+        }
+        async with self._posting(options) if self._posts() else AsyncPerdure(URL).worker(**options) as worker:
             self.worker = worker
             await worker.draining()
-        await app.close()
         node.kill()
+
+    def _posts(self) -> bool:
+        return self.world.plan.posting and self.host != "w0"
+
+    def _posting(self, options: dict[str, Any]) -> Worker:
+        """A worker for which proxies leave nothing but plain requests."""
+        service, heartbeats = HttpService(URL, transport="http"), HttpService(URL, transport="http")
+        return Worker(service, heartbeat_service=heartbeats, **options)
 
     def stop(self) -> None:
         """As on a deploy."""

@@ -86,7 +86,7 @@ def quick(number: int, **changes: Any) -> dict[str, Any]:
 
 def drawn(number: int, source: Random) -> dict[str, Any]:
     """What a run does."""
-    length = source.choice((0.001, 0.001, 0.05, 0.5, 2.0, 8.0, 20.0))
+    length = source.choice((0.001, 0.001, 0.05, 0.5, 2.0, 8.0, 20.0, 40.0))
     steps = source.choice((1, 1, 3))
     return quick(
         number,
@@ -99,7 +99,7 @@ def drawn(number: int, source: Random) -> dict[str, Any]:
     )
 
 
-def options(source: Random) -> dict[str, Any]:
+def options(source: Random, queues: int) -> dict[str, Any]:
     """Random policies."""
 
     def some(*values: float) -> float | None:
@@ -110,9 +110,9 @@ def options(source: Random) -> dict[str, Any]:
         start_to_close=some(0.5, 20),
         schedule_to_close=some(2, 100),
         heartbeat=some(3, 20),
-        lease=some(2, 40),
+        lease=some(2, 6) or some(2, 40),
     )
-    found: dict[str, Any] = {"queue": source.choice(QUEUES), "priority": source.choice((3, 3, 3, 1, 5))}
+    found: dict[str, Any] = {"queue": source.choice(QUEUES[:queues]), "priority": source.choice((3, 3, 3, 1, 5))}
     if source.random() < 0.6:
         found["timeouts"] = times
     if source.random() < 0.6:
@@ -162,7 +162,7 @@ class Script:
 
     async def _enqueue(self, app: AsyncPerdure, number: int, source: Random) -> None:
         type_ = source.choice(("work", "work", "work", "plain", "plain", "nobody" if source.random() < 0.1 else "work"))
-        job = await app.enqueue(type_, self._payload(number, source), **options(source))
+        job = await app.enqueue(type_, self._payload(number, source), **options(source, self._world.plan.queues))
         self._world.acknowledged(job.id, None)
         await self._after(app, job, number, source)
 
@@ -179,8 +179,10 @@ class Script:
         await self._after(app, job, number, source)
 
     async def _many(self, app: AsyncPerdure, number: int, source: Random) -> None:
-        bodies = [self._payload(number * 100 + 1_000_000 + index, source) for index in range(source.randint(2, 8))]
-        jobs = await app.enqueue_many("work", bodies, **options(source))
+        numbers = range(number * 100 + 1_000_000, number * 100 + 1_000_000 + source.choice((2, 8, 30)))
+        bodies = [self._payload(one, source) | {"sleeps": [source.choice((0.001, 0.1, 1.0))]} for one in numbers]
+        self._world.specs.update({body["n"]: body for body in bodies})
+        jobs = await app.enqueue_many("work", bodies, **options(source, self._world.plan.queues))
         for job in jobs:
             self._world.acknowledged(job.id, None)
         if source.random() < 0.5:
@@ -189,7 +191,7 @@ class Script:
     async def _execute(self, app: AsyncPerdure, number: int, source: Random) -> None:
         body = self._payload(number, source)
         try:
-            value = await app.execute("work", body, **options(source))
+            value = await app.execute("work", body, **options(source, self._world.plan.queues))
         except (TaskFailed, TaskCanceled, TaskExpired, WaitTimeout):
             return
         if value["n"] != number:

@@ -81,7 +81,8 @@ class World:
         self.ends: dict[bytes, tuple[State, Any]] = {}
         self.longest_retry_after = workload.LONGEST_RETRY_AFTER
         self.tasks = workload.handlers(self)
-        self.calm = False
+        self.busy_at: dict[str, float] = {}  #: worker -> when it had no free slot last
+        self.ready_at: dict[bytes, float] = {}  #: since when a task waits although a worker is free
         self.done = False
         self.broken: Broken | None = None
         script = workload.Script(self)
@@ -103,7 +104,13 @@ class World:
         return next(process for process in self.processes if node in process.parts)
 
     def queues_of(self, host: str) -> list[str]:
-        return list(workload.QUEUES if host != "w1" else reversed(workload.QUEUES))
+        queues = list(workload.QUEUES[: self.plan.queues])
+        match host:
+            case "w0":
+                return queues
+            case "w1":
+                return queues[::-1]
+        return queues[-1:]
 
     def may_hurry(self, task_id: bytes) -> bool:
         return task_id in self.hurrying
@@ -221,7 +228,6 @@ class World:
         await chaos
         await self.faults.heal()
         self.trace("calm")
-        self.calm = True
         await self._close_all()
         await self._probe()
         self.done = True
@@ -230,6 +236,7 @@ class World:
         """Every task closes, every client is answered, and no alarm is late."""
         begun = self.loop.now
         settled = begun + 30.0 + self.set_back
+        bound = begun + CLOSES + self.set_back + self._work()
         while self.checker.tasks or self.acting:
             await asyncio.sleep(0.5)
             self.faults.revive()
@@ -237,9 +244,32 @@ class World:
             late = self.checker.overdue(now, RINGS) if self.loop.now > settled else []
             if late:
                 self.checker.fail("alarms", f"due for {RINGS} s: {show(late[0])}, now {now}")
-            if self.loop.now > begun + CLOSES + self.set_back:
+            self._look_for_idlers()
+            if self.loop.now > bound:
                 rows = "; ".join(show(task) for task in self.checker.tasks.values())
                 self.checker.fail("closes", f"still open: {rows}; still acting: {sorted(self.acting)}")
+
+    def _work(self) -> float:
+        """Seconds that all handlers may take, one after another."""
+        specs = [spec for task in self.checker.tasks.values() if (spec := self.spec_of(task)) is not None]
+        return sum((sum(spec["sleeps"]) + spec["stubborn"]) * min(spec["flaky"] + 1, 5) for spec in specs)
+
+    def _look_for_idlers(self) -> None:
+        """Nobody waits beside a task that is ready."""
+        now = self.loop.now
+        free: set[str] = set()
+        for process in self.workers:
+            worker = process.worker if isinstance(process, WorkerProcess) and process.alive else None
+            status = None if worker is None else worker.status()
+            if worker is None or status is None or status.free == 0 or status.draining or not worker._polls:
+                self.busy_at[process.host] = now
+            elif now - self.busy_at.get(process.host, now) > PROMPT:
+                free.update(worker._queues)
+        for task in self.checker.tasks.values():
+            if task.place is None or task.queue not in free:
+                self.ready_at.pop(task.id, None)
+            elif now - self.ready_at.setdefault(task.id, now) > PROMPT:
+                self.checker.fail("idle", f"a worker is free, and nobody takes {show(task)}")
 
     async def _probe(self) -> None:
         """Small jobs while nothing else happens: nobody may be asleep."""
@@ -256,7 +286,7 @@ class World:
         app = AsyncPerdure("http://perdure")
         begun = self.loop.now
         try:
-            job = await app.enqueue("work", workload.quick(9_000 + number), delay=delay, queue=workload.QUEUES[number % 2])
+            job = await app.enqueue("work", workload.quick(9_000 + number), delay=delay, queue=workload.QUEUES[number % self.plan.queues])
             value = await job.result(60.0)
             if value["n"] != 9_000 + number:
                 self.checker.fail("results", f"{value} is the result of a probe")

@@ -18,7 +18,7 @@ MAX_BYTES = 4 * 1024 * 1024  #: payload bytes of a batch
 SHARE = MAX_ROWS // 8  #: commands of a batch that a waiting class gets at least
 MAX_WAITING = 20_000  #: commands that wait in one class before callers are told to come back
 MAX_WAITING_BYTES = 256 * 1024 * 1024  #: the same for payload bytes in all classes
-MAX_PASSED_OVER = 20  #: batches that bulk work waits for while others fill them
+MAX_PASSED_OVER = 4  #: batches that bulk work waits for while others fill them; more, and retention falls behind them
 
 _FIRST, _CANCEL, _CHORE, _ENQUEUE, _BULK = range(5)
 _CLASS: dict[type, int] = {

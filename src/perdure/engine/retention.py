@@ -12,6 +12,9 @@ from perdure.engine.alarms import Apply
 LIMIT = 500  #: rows a step
 PAUSE = 30.0  #: seconds between looks when there is nothing to do
 BREATH = 0.05  #: seconds between steps when there is: live work goes first
+PATIENCE = 20
+"""Steps after which a breath is half as long: more closes than is deleted, and a table must not grow for ever because
+its server is busy."""
 
 
 class Retention:
@@ -23,8 +26,10 @@ class Retention:
         self._apply = apply
         self._now = now
         self._keep = int(seconds * SECOND)
+        self._steps = 0  #: that there was more to do after
 
     async def run_once(self) -> float:
         (outcome,) = await self._apply([c.Trim(closed_before=self._now() - self._keep, limit=LIMIT)])
         full = isinstance(outcome, c.Did) and outcome.count >= LIMIT
-        return BREATH if full else PAUSE
+        self._steps = self._steps + 1 if full else 0
+        return BREATH / 2 ** min(self._steps // PATIENCE, 10) if full else PAUSE

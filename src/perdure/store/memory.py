@@ -252,6 +252,9 @@ class MemoryBatch:
 
     async def claim(self, demands: Sequence[Demand]) -> dict[str, list[Task]]:
         await self._begin()
+        return await self._claim(demands)
+
+    async def _claim(self, demands: Sequence[Demand]) -> dict[str, list[Task]]:
         snapshots = [(demand, self._ready(demand)) for demand in demands]
         claimed = {}
         for demand, snapshot in snapshots:
@@ -308,6 +311,9 @@ class MemoryBatch:
 
     async def succeed(self, completions: Sequence[Complete]) -> set[bytes]:
         await self._begin()
+        return await self._succeed(completions)
+
+    async def _succeed(self, completions: Sequence[Complete]) -> set[bytes]:
         by_id = {done.lease.task_id: done for done in completions}
 
         def is_current(task: Task) -> bool:
@@ -321,8 +327,9 @@ class MemoryBatch:
         return {task_id for task_id, _ in granted}
 
     async def exchange(self, completions: Sequence[Complete], order: Order) -> tuple[set[bytes], list[Task], bool]:
-        succeeded = await self.succeed(completions)
-        claimed = (await self.claim([order.demand]))[order.demand.lane]
+        await self._begin()  # one statement, also for a batch that has no other
+        succeeded = await self._succeed(completions)
+        claimed = (await self._claim([order.demand]))[order.demand.lane]
         if any(task.timeouts is not None for task in claimed):
             return succeeded, [], True
         for task, bits in zip(claimed, order.bits, strict=False):

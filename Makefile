@@ -32,11 +32,11 @@ lint: .venv/.test ## format, lint rules and types
 
 .PHONY: check
 check: lint ## what to run before each commit: lint, tidy rules, and the tests that need no other process
-	$(BIN)/pytest -q tests/test_tidy.py tests/core tests/store tests/engine tests/api tests/worker -k "not postgres"
+	$(BIN)/pytest -q -n 3 tests/test_tidy.py tests/core tests/store tests/engine tests/api tests/sdk -k "not postgres"
 
 .PHONY: test
 test: lint ## everything, on both databases, with real processes
-	$(BIN)/pytest tests
+	$(BIN)/pytest -n 3 tests
 
 .PHONY: bench
 bench: .venv/.test ## measure throughput, latency and growth on this machine

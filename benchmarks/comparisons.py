@@ -119,12 +119,12 @@ _GROWTH = tuple(
         *(
             Comparison(
                 f"1,000,000 jobs pass with 10 minutes of retention, {store}: {what}",
-                f"{run} passing jobs.last_{number}",
+                f"{run} passing jobs.late_{number}",
                 (f"{run} passing jobs.early_{number}",),
                 most=1.1,
                 lower_is_better=True,
             )
-            for what, number in (("memory at the end beside minute 20, MB", "mb"), ("store, MB", "store_mb"))
+            for what, number in (("memory, late beside early, MB", "mb"), ("store, MB", "store_mb"))
         ),
         Comparison(
             f"1,000,000 jobs pass, {store}: most closed jobs, in those of 10 minutes",

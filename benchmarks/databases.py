@@ -11,7 +11,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -136,7 +136,8 @@ class PostgresDatabase:
             self._loop.run_until_complete(session.close())
 
     def close(self) -> None:
-        self._loop.run_until_complete(self._connection.close())
+        with suppress(OSError, asyncpg.InterfaceError, asyncpg.PostgresError):  # its server may have been restarted
+            self._loop.run_until_complete(self._connection.close())
         self._loop.close()
 
     def _execute(self, sql: str) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
 import secrets
 import signal
@@ -289,6 +290,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("cases", nargs="*", choices=[[], *CASES], help="all by default")
     chosen = parser.parse_args(arguments).cases or list(CASES)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    logging.getLogger("perdure").addHandler(logging.NullHandler())  # clients tell of the servers that are stopped
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="perdure-soak-")))
         server = stack.enter_context(postgres(None))

@@ -56,6 +56,7 @@ async def drive(
     async with running(store) as driving:
         await driving.enqueue()  # the lane is known from here on
         await driving.succeed(await driving.lease())
+        await driving.poll(1)  # and no later poll may be one of before a connection broke
         yield driving
     await store.close()
 

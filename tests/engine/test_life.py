@@ -375,6 +375,16 @@ async def test_a_repeated_poll_gets_its_unacknowledged_leases_again(drive: Drive
     assert [t.lease for t in await drive.engine.poll(request)] == [first[1].lease]
 
 
+async def test_both_polls_that_a_broken_connection_took_with_it_get_their_leases_again(drive: Drive) -> None:
+    """B027: in whatever order they come again; found by the simulation."""
+    await drive.engine.apply([enqueue() for _ in range(2)])
+    requests = [drive.request(1, poll=number) for number in (7, 8)]
+    first = [await drive.engine.poll(request) for request in requests]
+    drive.engine.dispatch.forget(drive.incarnation)  # it has connected again
+    again = [await drive.engine.poll(request) for request in requests]
+    assert [tasks[0].lease for tasks in again] == [tasks[0].lease for tasks in first]
+
+
 async def test_a_poll_whose_worker_left_hands_its_tasks_back(drive: Drive) -> None:
     """CLUS-17: a task handed to a dead connection is not lost."""
     task_id = await drive.enqueue()

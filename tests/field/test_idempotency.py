@@ -16,7 +16,7 @@ async def test_b040_50_parallel_calls_of_five_servers_run_it_once(url: str) -> N
     ran: list[int] = []
 
     @task
-    async def slow(ctx: Context, payload: int) -> str:
+    async def asked_50_times(ctx: Context, payload: int) -> str:
         ran.append(ctx.attempt)
         await asyncio.sleep(1)
         return "once"
@@ -26,13 +26,13 @@ async def test_b040_50_parallel_calls_of_five_servers_run_it_once(url: str) -> N
         await stack.enter_async_context(apps[0].worker())
 
         async def call(number: int) -> tuple[str, bool, Any]:
-            job = await apps[number % 5].enqueue(slow, 7, idempotency_key="one")
+            job = await apps[number % 5].enqueue(asked_50_times, 7, idempotency_key="one")
             return job.id, job.duplicate, await job.result(20)
 
         answers = await asyncio.gather(*(call(number) for number in range(50)))
         assert {(id, result) for id, _, result in answers} == {(answers[0][0], "once")}
         assert sorted(duplicate for _, duplicate, _ in answers) == [False] + [True] * 49
-        assert await apps[3].execute(slow, 7, idempotency_key="one") == "once"
+        assert await apps[3].execute(asked_50_times, 7, idempotency_key="one") == "once"
     assert ran == [1]
     async with opened(url) as store:
         assert len(await assert_sound(store)) == 1

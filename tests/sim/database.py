@@ -39,6 +39,7 @@ class Weather:
         self.slow = 0.0  #: that a statement takes long
         self.longest = 0.0  #: seconds it takes then, at most
         self.deaf = 0.0  #: probability that a hint is lost
+        self.stalled_until = 0.0  #: nothing moves before
 
     def heal(self) -> None:
         self.__init__()  # type: ignore[misc]
@@ -75,6 +76,8 @@ class Database:
 
     async def switch(self) -> None:
         """Between two statements, or two halves of one."""
+        if (left := self.weather.stalled_until - self.loop.now) > 0:
+            await asyncio.sleep(left)
         chance = self.source.random()
         if self.draw(self.weather.slow):
             await asyncio.sleep(self.source.random() * self.weather.longest)

@@ -43,6 +43,7 @@ class Faults:
             "statements": self._statements,
             "commits": self._commits,
             "slow": self._slow,
+            "stall": self._stall,
             "clock": self._clock,
             "hints": self._hints,
         }
@@ -61,7 +62,7 @@ class Faults:
             self._world.trace(f"fault: {kind}")
             self._world.checker.counts[f"fault {kind}"] += 1
             if kind not in SILENT:
-                self._blame(EVERYBODY if kind in ("bad network", "statements", "slow", "partial outage") else "")
+                self._blame(EVERYBODY if kind in ("bad network", "statements", "slow", "stall", "partial outage") else "")
             task = asyncio.create_task(self._make(kind, plan.stream(f"fault/{number}")))
             self._open.add(task)
             task.add_done_callback(self._open.discard)
@@ -249,6 +250,14 @@ class Faults:
         weather.slow, weather.longest = source.choice((0.02, 0.2)), source.choice((0.1, 3.0))
         await asyncio.sleep(source.random() * 20.0)
         weather.slow = 0.0
+        self._blame(EVERYBODY)
+
+    async def _stall(self, source: Random) -> None:
+        """All statements wait, as for a checkpoint on a slow disk."""
+        for _ in range(source.choice((1, 1, 5))):
+            seconds = source.random() * source.choice((1.0, 5.0, 5.0, 15.0))
+            self._world.database.weather.stalled_until = self._world.loop.now + seconds
+            await asyncio.sleep(seconds + source.random() * 2.0)
         self._blame(EVERYBODY)
 
     async def _clock(self, source: Random) -> None:

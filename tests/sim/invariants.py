@@ -256,7 +256,8 @@ class Checker:
         if after.state == S.CANCELED and not asked and granted.closed_as is None:
             self.fail("cancel", f"a running task was canceled without grace: {show(before)} -> {show(after)}")
         if granted.closed_as is None and not self._deadline_over(before, after):
-            granted.silenced = True
+            session = self.sessions.get(before.session)
+            granted.silenced = session is not None and session.ends_at is None
             free = not granted.received and before.lost_deliveries < 2 and not asked
             if free and after.state != S.ENQUEUED:
                 self.fail("attempts", f"lost delivery {before.lost_deliveries + 1}: {show(before)} -> {show(after)}")

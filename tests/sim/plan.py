@@ -13,7 +13,7 @@ from typing import Any
 FAULTS = (
     "crash server", "crash worker", "crash client", "restart server", "restart worker", "freeze server",
     "freeze worker", "block loop", "cut", "cut all", "deaf", "bad network", "outage", "partial outage", "statements",
-    "commits", "slow", "clock", "hints",
+    "commits", "slow", "stall", "clock", "hints",
 )  # fmt: skip
 """Every kind of fault."""
 SILENT = ("outage", "commits", "clock", "hints")
@@ -31,6 +31,7 @@ class Plan:
     clients: int = 1
     queues: int = 2
     posting: bool = False  #: some workers use no WebSocket
+    lease: float = 0.0  #: seconds that all leases live; 0: as each task says
     tasks: int = 12  #: actions of all clients
     chaos: float = 60.0  #: virtual seconds with faults
     every: float = 4.0  #: about the seconds between two faults
@@ -57,7 +58,8 @@ def draw(seed: int) -> Plan:
         workers=source.choice((1, 2, 2, 3)),
         clients=source.choice((1, 2)),
         queues=source.choice((1, 1, 2)),
-        posting=source.random() < 0.3,
+        posting=source.random() < 0.4,
+        lease=source.choice((0.0, 0.0, 0.0, 2.0, 4.0)),
         tasks=source.choice((4, 10, 20, 30)),
         chaos=source.choice((20.0, 40.0, 80.0)) * (2 if kinds is SILENT else 1),
         every=source.choice((1.5, 4.0, 10.0)),

@@ -152,13 +152,10 @@ class WorkerProcess(Process):
             "drain_seconds": source.choice((1.0, 10.0)),
             "threads": lambda ended: SimThreads(ended, self),
         }
-        async with self._posting(options) if self._posts() else AsyncPerdure(URL).worker(**options) as worker:
+        async with self._posting(options) if world.plan.posting else AsyncPerdure(URL).worker(**options) as worker:
             self.worker = worker
             await worker.draining()
         node.kill()
-
-    def _posts(self) -> bool:
-        return self.world.plan.posting and self.host != "w0"
 
     def _posting(self, options: dict[str, Any]) -> Worker:
         """A worker for which proxies leave nothing but plain requests."""

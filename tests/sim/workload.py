@@ -29,6 +29,7 @@ from perdure.core.states import State
 from perdure.sdk.handle import AsyncJob
 from perdure.sdk.task import Task
 from tests.sim.database import POISON
+from tests.sim.plan import Plan
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -99,7 +100,7 @@ def drawn(number: int, source: Random) -> dict[str, Any]:
     )
 
 
-def options(source: Random, queues: int) -> dict[str, Any]:
+def options(source: Random, plan: Plan) -> dict[str, Any]:
     """Random policies."""
 
     def some(*values: float) -> float | None:
@@ -110,10 +111,10 @@ def options(source: Random, queues: int) -> dict[str, Any]:
         start_to_close=some(0.5, 20),
         schedule_to_close=some(2, 100),
         heartbeat=some(3, 20),
-        lease=some(2, 6) or some(2, 40),
+        lease=plan.lease or some(2, 6) or some(2, 40),
     )
-    found: dict[str, Any] = {"queue": source.choice(QUEUES[:queues]), "priority": source.choice((3, 3, 3, 1, 5))}
-    if source.random() < 0.6:
+    found: dict[str, Any] = {"queue": source.choice(QUEUES[: plan.queues]), "priority": source.choice((3, 3, 3, 1, 5))}
+    if source.random() < 0.6 or plan.lease:
         found["timeouts"] = times
     if source.random() < 0.6:
         attempts, cap = source.choice((1, 2, 3, 5)), source.choice((0.5, 5.0))
@@ -162,7 +163,7 @@ class Script:
 
     async def _enqueue(self, app: AsyncPerdure, number: int, source: Random) -> None:
         type_ = source.choice(("work", "work", "work", "plain", "plain", "nobody" if source.random() < 0.1 else "work"))
-        job = await app.enqueue(type_, self._payload(number, source), **options(source, self._world.plan.queues))
+        job = await app.enqueue(type_, self._payload(number, source), **options(source, self._world.plan))
         self._world.acknowledged(job.id, None)
         await self._after(app, job, number, source)
 
@@ -182,7 +183,7 @@ class Script:
         numbers = range(number * 100 + 1_000_000, number * 100 + 1_000_000 + source.choice((2, 8, 30)))
         bodies = [self._payload(one, source) | {"sleeps": [source.choice((0.001, 0.1, 1.0))]} for one in numbers]
         self._world.specs.update({body["n"]: body for body in bodies})
-        jobs = await app.enqueue_many("work", bodies, **options(source, self._world.plan.queues))
+        jobs = await app.enqueue_many("work", bodies, **options(source, self._world.plan))
         for job in jobs:
             self._world.acknowledged(job.id, None)
         if source.random() < 0.5:
@@ -191,7 +192,7 @@ class Script:
     async def _execute(self, app: AsyncPerdure, number: int, source: Random) -> None:
         body = self._payload(number, source)
         try:
-            value = await app.execute("work", body, **options(source, self._world.plan.queues))
+            value = await app.execute("work", body, **options(source, self._world.plan))
         except (TaskFailed, TaskCanceled, TaskExpired, WaitTimeout):
             return
         if value["n"] != number:

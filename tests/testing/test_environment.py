@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -121,7 +121,7 @@ def test_a_handler_that_takes_longer_than_a_lease_keeps_it() -> None:
     times: list[int] = []
 
     @task
-    async def quick(ctx: Context, payload: None) -> None:
+    async def at_once(ctx: Context, payload: None) -> None:
         times.append(2)
 
     @task(timeout="2h", retries=0)
@@ -133,7 +133,7 @@ def test_a_handler_that_takes_longer_than_a_lease_keeps_it() -> None:
 
     with jumping(slots=2, patience=0.1) as env:
         job = env.app.enqueue(slow)
-        env.app.enqueue(quick, delay="1h")
+        env.app.enqueue(at_once, delay="1h")
         env.run()
         assert job.result() == 1
 
@@ -525,23 +525,27 @@ async def test_async_waiters_together() -> None:
         assert await asyncio.gather(*(job.result() for job in jobs)) == [0, 2, 4, 6, 8]
 
 
+class Reversed(DataConverter):
+    encoding = "test/reversed"
+
+    def encode(self, data: bytes) -> bytes:
+        return data[::-1]
+
+    def decode(self, data: bytes) -> bytes:
+        return data[::-1]
+
+
+class Watch(Middleware):
+    seen: ClassVar[list[str]] = []
+
+    def before(self, ctx: Context, payload: Any) -> None:
+        self.seen.append(f"before {ctx.type} in {threading.current_thread().name}")
+
+
 # ---------------------------------------------------------------------------------------------------- extensions
 def test_handlers_get_what_the_application_gives_to_its_workers() -> None:
     """Middleware, lifespan and converter are those of production, and types come from the hints."""
-    seen: list[str] = []
-
-    class Watch(Middleware):
-        def before(self, ctx: Context, payload: Any) -> None:
-            seen.append(f"before {ctx.type} in {threading.current_thread().name}")
-
-    class Reversed(DataConverter):
-        encoding = "test/reversed"
-
-        def encode(self, data: bytes) -> bytes:
-            return data[::-1]
-
-        def decode(self, data: bytes) -> bytes:
-            return data[::-1]
+    seen = Watch.seen
 
     @asynccontextmanager
     async def lifespan(app: AsyncPerdure) -> AsyncIterator[dict[str, int]]:

@@ -244,7 +244,8 @@ async def test_a_time_out_kills_what_ignores_everything(service: FakeService, tm
     """B023, TMO-03: the slot is free, and no code of this attempt runs any more."""
     path = tmp_path / "out"
     async with Worker(service, process_slots=1, slots=1):
-        lease = await service.give("pc_ignores_everything", str(path), start_to_close=0.5)
+        await service.result(await service.give("pc_echo", 1))  # the process is there
+        lease = await service.give("pc_ignores_everything", str(path), start_to_close=1.0)
         failed = await failure(service, lease)
         assert failed.code == "start_to_close_timeout"
         assert lines(path)[1:] == ["Cancelled"]

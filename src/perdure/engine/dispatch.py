@@ -19,6 +19,9 @@ from perdure.store.base import Demand, Place
 FIRST_REPEAT = 0.05
 LAST_REPEAT = 1.0
 ONE_LOOK = 0.1  #: seconds that a poll which may not wait is given to be looked at once
+UNDER_WAY = 2
+"""Polls that a worker process has under way at once. Those that a broken connection took with it come again in any
+order, so the first one that is seen does not tell that the next one is new."""
 MAX_CLAIM = 400  #: tasks that one batch claims in the first lanes of its polls; in all their other lanes, as many again
 
 
@@ -102,8 +105,8 @@ class Dispatch:
         """Leased tasks, or none after `wait` seconds."""
         loop = asyncio.get_running_loop()
         newest = self._newest.get(request.incarnation)
-        self._newest[request.incarnation] = max(request.poll, newest or 0)
         repeated = newest is None or request.poll <= newest
+        self._newest[request.incarnation] = request.poll + UNDER_WAY - 1 if newest is None else max(request.poll, newest)
         parked = Parked(request, repeated, loop.create_future(), next(self._arrivals))
         timers = [loop.call_later(request.wait + more, self._give_up, parked) for more in (0.0, ONE_LOOK)]
         self._park(parked)

@@ -128,6 +128,7 @@ class Child:
     def _hear(self, message: tuple[Any, ...] | None) -> None:
         match message:
             case ("run", Delivery() as delivery, str() as module, str() as name):
+                self.send(("begun",))
                 self._run = Run(delivery, None, _nothing, 0.0, self._environment)
                 self._orders.put((self._run, module, name))
             case ("stop", str() as reason):

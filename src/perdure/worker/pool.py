@@ -144,6 +144,7 @@ class Pool:
         if process is not None and not process.is_alive():
             self._forget(process)
             process = None
+        used = process is not None
         try:
             process = process or self._spawn()
         except Exception as error:  # noqa: BLE001 - no memory, no process ids; or the program cannot be started again
@@ -160,6 +161,8 @@ class Pool:
         if not leaving:
             return process, completion
         how = self._forget(process)
+        if died and used and not process.begun:  # it had died before, and not even its parent could see that yet
+            return self._run(run, None)
         if died:
             completion = broken(run, "process_died", f"the process of the handler {how}")
         return None, completion
@@ -167,11 +170,14 @@ class Pool:
     def _converse(self, run: Run, process: _Process) -> tuple[Completion | None, bool]:
         """The handler from start to end: its completion, and whether its process leaves. Raises when that died."""
         assert run.task is not None
+        process.begun = False
         process.send(("run", run.delivery, run.task.function.__module__, run.task.name))
         if run.ctx.stop:  # meanwhile
             self._loop.call_soon_threadsafe(self.stop, run)
         while True:
             match process.receive():
+                case ("begun",):
+                    process.begun = True
                 case ("checkpoint", checkpoint):
                     run.ctx.pending_checkpoint = checkpoint
                     self._changed(run)
@@ -236,6 +242,7 @@ class _Process:
             end.close()
         assert self._process.pid is not None
         self.pid = self._process.pid
+        self.begun = False  #: it has read what it is to run
         self._sending = threading.Lock()
 
     def send(self, message: tuple[Any, ...] | None) -> None:

@@ -106,7 +106,8 @@ class Dispatch:
         loop = asyncio.get_running_loop()
         newest = self._newest.get(request.incarnation)
         repeated = newest is None or request.poll <= newest
-        self._newest[request.incarnation] = request.poll + UNDER_WAY - 1 if newest is None else max(request.poll, newest)
+        newest = request.poll + UNDER_WAY - 1 if newest is None else max(request.poll, newest)
+        self._newest[request.incarnation] = newest
         parked = Parked(request, repeated, loop.create_future(), next(self._arrivals))
         timers = [loop.call_later(request.wait + more, self._give_up, parked) for more in (0.0, ONE_LOOK)]
         self._park(parked)

@@ -4,7 +4,7 @@ must find every one of them, or it is too weak."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from typing import Any
@@ -23,6 +23,8 @@ from perdure.store.base import DataFault, StoreFault
 from perdure.store.memory import MemoryBatch
 from perdure.store.memory_rows import Transaction
 from perdure.worker import heartbeat, report
+from tests.sim.plan import draw
+from tests.sim.world import Result, run
 
 Mutant = Callable[[], Any]
 MUTANTS: dict[str, Mutant] = {}
@@ -48,6 +50,18 @@ def mutant(name: str) -> Callable[[Callable[[ExitStack], None]], Callable[[ExitS
 
 def _set(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
     stack.enter_context(patch.object(owner, name, value))
+
+
+def find(name: str, seeds: Iterable[int]) -> tuple[int, Result | None]:
+    """How many seeds were run until one found the mistake, and what it broke; None if none did."""
+    count = 0
+    for seed in seeds:
+        count += 1
+        with MUTANTS[name]():
+            result = run(draw(seed))
+        if result.rule:
+            return count, result
+    return count, None
 
 
 # ---------------------------------------------------------------------------------------------------------- the fence

@@ -51,6 +51,10 @@ def draw(seed: int) -> Plan:
     source = Random(f"{seed}/plan")
     kinds = SILENT if source.random() < 0.2 else FAULTS
     count = source.choice((0, 1, 2, 3, 5, 8, len(FAULTS)))
+    faults = set(source.sample(kinds, min(count, len(kinds))))
+    lease = source.choice((0.0, 0.0, 0.0, 2.0, 4.0))
+    if lease and source.random() < 0.5:
+        faults |= {"stall"}
     return Plan(
         seed,
         store=source.choice(("memory", "memory", "memory", "sqlite")),
@@ -59,14 +63,14 @@ def draw(seed: int) -> Plan:
         clients=source.choice((1, 2)),
         queues=source.choice((1, 1, 2)),
         posting=source.random() < 0.4,
-        lease=source.choice((0.0, 0.0, 0.0, 2.0, 4.0)),
+        lease=lease,
         tasks=source.choice((4, 10, 20, 30)),
         chaos=source.choice((20.0, 40.0, 80.0)) * (2 if kinds is SILENT else 1),
         every=source.choice((1.5, 4.0, 10.0)),
         shuffle=source.random() < 0.2,
         retention=source.choice((30 * 86_400.0, 30 * 86_400.0, 40.0)),
         key_life=source.choice((86_400.0, 86_400.0, 20.0)),
-        faults=tuple(sorted(source.sample(kinds, min(count, len(kinds))))),
+        faults=tuple(sorted(faults)),
     )
 
 

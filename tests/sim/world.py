@@ -32,6 +32,8 @@ from tests.sim.tables import Change
 
 CLOSES = 240.0
 """Virtual seconds within which everything closes once faults have stopped."""
+SETTLED = 45.0
+"""Seconds until nobody waits any more for what the network has swallowed: a poll's 25, and 15 for its answer."""
 RINGS = 8.0
 """Seconds after which an alarm that is due must have rung, when all is well."""
 PROMPT = 4.0
@@ -228,14 +230,14 @@ class World:
         await chaos
         await self.faults.heal()
         self.trace("calm")
-        await self._close_all()
-        await self._probe()
+        settled = self.loop.now + (SETTLED if self.plan.faults else 0.0) + self.set_back
+        await self._close_all(settled)
+        await self._probe(settled)
         self.done = True
 
-    async def _close_all(self) -> None:
+    async def _close_all(self, settled: float) -> None:
         """Every task closes, every client is answered, and no alarm is late."""
         begun = self.loop.now
-        settled = begun + 30.0 + self.set_back
         bound = begun + CLOSES + self.set_back + self._work()
         while self.checker.tasks or self.acting:
             await asyncio.sleep(0.5)
@@ -244,7 +246,8 @@ class World:
             late = self.checker.overdue(now, RINGS) if self.loop.now > settled else []
             if late:
                 self.checker.fail("alarms", f"due for {RINGS} s: {show(late[0])}, now {now}")
-            self._look_for_idlers()
+            if self.loop.now > settled:
+                self._look_for_idlers()
             if self.loop.now > bound:
                 rows = "; ".join(show(task) for task in self.checker.tasks.values())
                 self.checker.fail("closes", f"still open: {rows}; still acting: {sorted(self.acting)}")
@@ -254,25 +257,34 @@ class World:
         specs = [spec for task in self.checker.tasks.values() if (spec := self.spec_of(task)) is not None]
         return sum((sum(spec["sleeps"]) + spec["stubborn"]) * min(spec["flaky"] + 1, 5) for spec in specs)
 
+    def _is_busy(self, process: Process) -> bool:
+        """Whether a worker takes no tasks now, because it has enough or is not there."""
+        worker = process.worker if isinstance(process, WorkerProcess) and process.alive else None
+        if worker is None:
+            return True
+        status = worker.status()
+        return status.free == 0 or status.draining or status.poll_age is None
+
     def _look_for_idlers(self) -> None:
         """Nobody waits beside a task that is ready."""
         now = self.loop.now
         free: set[str] = set()
         for process in self.workers:
-            worker = process.worker if isinstance(process, WorkerProcess) and process.alive else None
-            status = None if worker is None else worker.status()
-            if worker is None or status is None or status.free == 0 or status.draining or not worker._polls:
+            if self._is_busy(process):
                 self.busy_at[process.host] = now
-            elif now - self.busy_at.get(process.host, now) > PROMPT:
-                free.update(worker._queues)
+            elif now - self.busy_at.setdefault(process.host, now) > PROMPT:
+                free.update(self.queues_of(process.host))
         for task in self.checker.tasks.values():
             if task.place is None or task.queue not in free:
                 self.ready_at.pop(task.id, None)
             elif now - self.ready_at.setdefault(task.id, now) > PROMPT:
                 self.checker.fail("idle", f"a worker is free, and nobody takes {show(task)}")
 
-    async def _probe(self) -> None:
+    async def _probe(self, settled: float) -> None:
         """Small jobs while nothing else happens: nobody may be asleep."""
+        while self.loop.now < settled or any(self._is_busy(process) for process in self.workers):
+            await asyncio.sleep(1.0)
+            self.faults.revive()
         await asyncio.sleep(3.0)
         node = self.loop.node("probe")
         for number in range(2 * self.plan.servers):

@@ -125,14 +125,14 @@ def test_a_handler_that_takes_longer_than_a_lease_keeps_it() -> None:
         times.append(2)
 
     @task(timeout="2h", retries=0)
-    async def slow(ctx: Context, payload: None) -> int:
+    async def slower_than_a_lease(ctx: Context, payload: None) -> int:
         times.append(1)
         while len(times) < 2:
             await asyncio.sleep(0.001)
         return ctx.attempt
 
     with jumping(slots=2, patience=0.1) as env:
-        job = env.app.enqueue(slow)
+        job = env.app.enqueue(slower_than_a_lease)
         env.app.enqueue(at_once, delay="1h")
         env.run()
         assert job.result() == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
 from collections.abc import Awaitable
@@ -146,6 +147,9 @@ async def _supervise(
 
 async def _develop(store: str, port: int, command: list[str], files: Path) -> int:
     async with perdure.running_server(store, "127.0.0.1", port) as url, AsyncPerdure(url) as app:
-        print(f"perdure server on {url}, store {shown(store)}; watching {files}", flush=True)
         # A file with an error in it is about to be saved again.
-        return await app.supervise([*command, "--server", url], 1, HOPELESS - {USAGE}, files)
+        supervised = app.supervise([*command, "--server", url], 1, HOPELESS - {USAGE}, files)
+        supervising = asyncio.create_task(supervised)
+        await asyncio.sleep(0)  # from here on it hears signals
+        print(f"perdure server on {url}, store {shown(store)}; watching {files}", flush=True)
+        return await supervising

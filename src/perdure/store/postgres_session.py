@@ -171,6 +171,7 @@ class Sessions:
         self._connect = connect
         self._places = asyncio.Semaphore(size)
         self._idle: list[Session] = []
+        self._closed = False
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[Session]:
@@ -185,7 +186,7 @@ class Sessions:
                 keep = survives(error)
                 raise
             finally:
-                if keep and not session.connection.is_closed():
+                if keep and not self._closed and not session.connection.is_closed():
                     self._idle.append(session)
                 else:
                     session.connection.terminate()
@@ -198,6 +199,8 @@ class Sessions:
         return await self._connect()
 
     async def close(self) -> None:
+        """Those in use are closed by whoever has them."""
+        self._closed = True
         while self._idle:
             await close(self._idle.pop())
 

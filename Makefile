@@ -46,6 +46,16 @@ bench: .venv/.test ## measure throughput, latency and growth on this machine
 soak: .venv/.test ## field cases that need real minutes, about fifteen of them; stops by itself
 	$(BIN)/python -m benchmarks.soak
 
+SEEDS ?= 300
+
+.PHONY: sim
+sim: .venv/.test ## simulate SEEDS=300 worlds, in virtual time, until an invariant breaks
+	$(BIN)/python -m tests.sim run --seeds $(SEEDS)
+
+.PHONY: sim-mutants
+sim-mutants: .venv/.test ## look whether the simulation finds mistakes that are made on purpose
+	$(BIN)/python -m tests.sim mutants
+
 .PHONY: format
 format: .venv/.test ## rewrite the code in the house format
 	$(BIN)/ruff check --fix-only --quiet $(CODE)

@@ -112,6 +112,10 @@ class Database:
             if changes:
                 self.observer(changes, server)
 
+    def is_held(self, task_id: bytes) -> bool:
+        """Whether some transaction holds a row."""
+        return self.kind == "memory" and task_id in self.inner._tables.tasks.holders  # type: ignore[attr-defined]
+
     def by_others(self, server: str) -> int:
         """Commits of all but this server."""
         return sum(self.changes.values()) - self.changes.get(server, 0)
@@ -366,7 +370,7 @@ class SimStore:
             raise StoreFault("it is not known yet")
         return outcome
 
-    # ---------------------------------------------------------------------------------------------------------- hints
+    # ----------------------------------------------------------------------------------------------------------- hints
     async def changed(self) -> bool:
         """Looks for a while, because a look costs more here than waiting does."""
         if self._database.kind == "memory" or len(self._database.changes) < 2:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 EVERYBODY = "*"
 
 
-
 class Faults:
     """Makes faults until `heal`."""
 
@@ -52,9 +51,10 @@ class Faults:
         """Faults, one after another and some at once."""
         plan = self._world.plan
         end = self._world.loop.now + plan.chaos
-        number = 0
+        number = 0 if self._source.random() < 0.5 else 1  # one may happen as everybody starts
         while plan.faults and not self._over:
-            await asyncio.sleep(self._source.expovariate(1 / plan.every))
+            if number:
+                await asyncio.sleep(self._source.expovariate(1 / plan.every))
             if self._world.loop.now >= end:
                 return
             number += 1
@@ -62,7 +62,9 @@ class Faults:
             self._world.trace(f"fault: {kind}")
             self._world.checker.counts[f"fault {kind}"] += 1
             if kind not in SILENT:
-                self._blame(EVERYBODY if kind in ("bad network", "statements", "slow", "stall", "partial outage") else "")
+                self._blame(
+                    EVERYBODY if kind in ("bad network", "statements", "slow", "stall", "partial outage") else ""
+                )
             task = asyncio.create_task(self._make(kind, plan.stream(f"fault/{number}")))
             self._open.add(task)
             task.add_done_callback(self._open.discard)
@@ -174,7 +176,9 @@ class Faults:
 
     async def _block_loop(self, source: Random) -> None:
         """A handler blocks the worker's loop; its heartbeat thread lives on."""
-        await self._freeze(self._pick(source, self._world.workers), source.random() * source.choice((2.0, 40.0)), parts=1)
+        await self._freeze(
+            self._pick(source, self._world.workers), source.random() * source.choice((2.0, 40.0)), parts=1
+        )
 
     # --------------------------------------------------------------------------------------------------------- network
     async def _cut(self, source: Random) -> None:
@@ -207,8 +211,8 @@ class Faults:
 
     async def _bad_network(self, source: Random) -> None:
         trouble = self._world.network.trouble
-        trouble.lost = source.choice((0.0, 0.05, 0.3))
-        trouble.doubled = source.choice((0.0, 0.05, 0.3))
+        trouble.lost = source.choice((0.0, 0.1, 0.4))
+        trouble.doubled = source.choice((0.0, 0.1, 0.4))
         trouble.delayed = source.choice((0.0, 0.05, 0.3))
         trouble.longest = source.choice((0.1, 2.0, 20.0))
         await asyncio.sleep(source.random() * source.choice((2.0, 20.0)))

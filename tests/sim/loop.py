@@ -128,7 +128,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.over = False  #: nothing runs any more
         self.root = self.node("root")
 
-    # ------------------------------------------------------------------------------------------------------ nodes
+    # ----------------------------------------------------------------------------------------------------------- nodes
     def node(self, name: str) -> Node:
         node = Node(self, name, len(self._nodes))
         self._nodes.append(node)
@@ -153,9 +153,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def create_future(self) -> SimFuture:
         return SimFuture(loop=self)
 
-    def create_task(
-        self, coro: Any, *, name: str | None = None, context: Context | None = None
-    ) -> SimTask:  # type: ignore[override]
+    def create_task(self, coro: Any, *, name: str | None = None, context: Context | None = None) -> SimTask:  # type: ignore[override]
         task = SimTask(coro, loop=self, name=name, context=context)
         self._tasks.append(task)
         if len(self._tasks) > self._prune_at:
@@ -172,9 +170,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_soon_threadsafe(self, callback: Any, *args: Any, context: Context | None = None) -> events.Handle:
         return self.call_soon(callback, *args, context=context)
 
-    def call_later(
-        self, delay: float, callback: Any, *args: Any, context: Context | None = None
-    ) -> events.TimerHandle:
+    def call_later(self, delay: float, callback: Any, *args: Any, context: Context | None = None) -> events.TimerHandle:
         return self.call_at(self.now + delay, callback, *args, context=context)
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> events.TimerHandle:
@@ -193,7 +189,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
         raise AssertionError(f"a thread is asked for: {func}")
 
-    # ------------------------------------------------------------------------------------------------------ running
+    # --------------------------------------------------------------------------------------------------------- running
     def _append(self, handle: events.Handle) -> None:
         node: Node = handle._context.get(NODE, self.root)  # type: ignore[attr-defined]
         if node.alive:

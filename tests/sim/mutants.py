@@ -64,7 +64,7 @@ def find(name: str, seeds: Iterable[int]) -> tuple[int, Result | None]:
     return count, None
 
 
-# ---------------------------------------------------------------------------------------------------------- the fence
+# ----------------------------------------------------------------------------------------------------------- the fence
 @mutant("completions are not fenced")
 def _(stack: ExitStack) -> None:
     real = decide.complete
@@ -125,7 +125,7 @@ def _(stack: ExitStack) -> None:
     _set(stack, decide, "recorded", recorded)
 
 
-# ----------------------------------------------------------------------------------------------------------- the alarms
+# ---------------------------------------------------------------------------------------------------------- the alarms
 def _wake_at_without(stack: ExitStack, state: State, *names: str) -> None:
     real = policy.wake_at
 
@@ -335,7 +335,7 @@ def _(stack: ExitStack) -> None:
     _set(stack, MemoryBatch, "_move", move)
 
 
-# ----------------------------------------------------------------------------------------------------- claims and polls
+# ---------------------------------------------------------------------------------------------------- claims and polls
 @mutant("a hint and its repeat are lost")
 def _(stack: ExitStack) -> None:
     _set(stack, dispatch.Dispatch, "_repeat", lambda self, name: None)
@@ -400,7 +400,7 @@ def _(stack: ExitStack) -> None:
     _set(stack, MemoryBatch, "exchange", exchange)
 
 
-# ----------------------------------------------------------------------------------------------------- keys and repeats
+# ---------------------------------------------------------------------------------------------------- keys and repeats
 @mutant("a key that is held counts as expired")
 def _(stack: ExitStack) -> None:
     real = MemoryBatch.read_keys
@@ -552,9 +552,9 @@ def _(stack: ExitStack) -> None:
     real = heartbeat.Heartbeats._beat
 
     async def beat(self: Any, runs: Any) -> None:
-        await real(self, [run for run in runs if not run.acknowledged] or runs[:0])
-        for run in runs:
-            run.beat_at += 60.0
+        await real(self, [each for each in runs if not each.acknowledged] or runs[:0])
+        for each in runs:
+            each.beat_at += 60.0
 
     _set(stack, heartbeat.Heartbeats, "_beat", beat)
 
@@ -571,5 +571,3 @@ def _(stack: ExitStack) -> None:
             self._settle(list(zip(reports, reply.outcomes, strict=True)))
 
     _set(stack, report.Reporter, "_send", send)
-
-

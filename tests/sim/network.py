@@ -57,7 +57,7 @@ class Network:
         self.blame = blame
         self._source = source
 
-    # ---------------------------------------------------------------------------------------------------- conditions
+    # ------------------------------------------------------------------------------------------------------ conditions
     def route(self, client: Node) -> Server | None:
         """The server that a new connection reaches; None: nobody listens, or nothing gets through."""
         found = [server for server in self.servers if server.listening and server.node.alive]
@@ -173,7 +173,7 @@ class Socket:
     def server_hears_end(self) -> None:
         self._arrived["server"].put({"type": "websocket.disconnect"})
 
-    # -------------------------------------------------------------------------------------------------- the client's end
+    # ------------------------------------------------------------------------------------------------ the client's end
     async def open(self) -> Socket:
         await self._accepted
         return self
@@ -193,7 +193,7 @@ class Socket:
     async def receive(self) -> Any:
         return await self._arrived["client"].get()
 
-    # -------------------------------------------------------------------------------------------------- the server's end
+    # ------------------------------------------------------------------------------------------------ the server's end
     async def asgi_receive(self) -> Any:
         return await self._arrived["server"].get()
 
@@ -351,7 +351,9 @@ class Session:
     def post(self, url: str, *, data: Any, timeout: Any) -> Post:
         path = "/" + url.split("/", 3)[3]
         sent = data if isinstance(data, bytes) else data.read()
-        return Post(self._network, path, self._headers + [(b"content-type", b"application/msgpack")], sent, timeout.sock_read)
+        return Post(
+            self._network, path, [*self._headers, (b"content-type", b"application/msgpack")], sent, timeout.sock_read
+        )
 
 
 def _accept(socket: Socket, server: Server, scope: dict[str, Any]) -> None:
@@ -369,10 +371,9 @@ class Aiohttp:
     def __getattr__(self, name: str) -> Any:
         return getattr(aiohttp, name)
 
-    def ClientSession(self, *, headers: dict[str, str], **_: Any) -> Session:  # noqa: N802 - aiohttp's name
+    def ClientSession(self, *, headers: dict[str, str], **_: Any) -> Session:
         headers = {name: value for name, value in headers.items() if name != "Content-Type"}
         return Session(self._network, headers)
 
-    def TCPConnector(self, **_: Any) -> None:  # noqa: N802 - aiohttp's name
+    def TCPConnector(self, **_: Any) -> None:
         return None
-

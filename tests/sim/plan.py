@@ -1,7 +1,8 @@
-"""What a seed stands for: how many processes, which faults, how much work. Written as text, so that one line replays it.
+"""What a seed stands for: how many processes, which faults, how much work. Written as text, so that one line replays
+it.
 
-    1234                         everything as the seed draws it
-    1234/tasks=3/off=cut+freeze  the same with three tasks only, and without two kinds of faults
+1234                         everything as the seed draws it
+1234/tasks=3/off=cut+freeze  the same with three tasks only, and without two kinds of faults
 """
 
 from __future__ import annotations
@@ -55,14 +56,17 @@ def draw(seed: int) -> Plan:
     lease = source.choice((0.0, 0.0, 0.0, 2.0, 4.0))
     if lease and source.random() < 0.5:
         faults |= {"stall"}
+    posting = source.random() < 0.4
+    if posting and kinds is FAULTS and source.random() < 0.5:
+        faults |= {"bad network"}
     return Plan(
         seed,
         store=source.choice(("memory", "memory", "memory", "sqlite")),
-        servers=source.choice((1, 2, 2, 3)),
+        servers=source.choice((1, 1, 2) if posting else (1, 2, 2, 3)),
         workers=source.choice((1, 2, 2, 3)),
         clients=source.choice((1, 2)),
         queues=source.choice((1, 1, 2)),
-        posting=source.random() < 0.4,
+        posting=posting,
         lease=lease,
         tasks=source.choice((4, 10, 20, 30)),
         chaos=source.choice((20.0, 40.0, 80.0)) * (2 if kinds is SILENT else 1),

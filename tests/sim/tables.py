@@ -78,5 +78,3 @@ class SqliteTables:
             "sessions": {session.incarnation: session for session in sessions},
             "pulse": {None: Pulse(alive_at, hold_until)},
         }
-
-

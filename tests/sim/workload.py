@@ -40,7 +40,7 @@ _KEYS = ("k0", "k1", "k2")
 _ENDS = {TaskFailed: State.FAILED, TaskCanceled: State.CANCELED, TaskExpired: State.EXPIRED}
 
 
-# ------------------------------------------------------------------------------------------------------------- handlers
+# ------------------------------------------------------------------------------------------------------------ handlers
 def handlers(world: World) -> list[Task[..., Any]]:
     """The tasks of the workload; `payload` says what a run does."""
 
@@ -128,7 +128,7 @@ def options(source: Random, plan: Plan) -> dict[str, Any]:
     return found
 
 
-# ---------------------------------------------------------------------------------------------------------------- clients
+# ------------------------------------------------------------------------------------------------------------- clients
 class Script:
     """What the clients do: action number n at its time, by itself."""
 
@@ -169,7 +169,7 @@ class Script:
 
     async def _keyed(self, app: AsyncPerdure, number: int, source: Random) -> None:
         key = source.choice(_KEYS)
-        body = quick(10_000 + source.choice((0, 0, 1)))
+        body = quick(10_000 + source.choice((0, 0, 1)) + 10 * _KEYS.index(key), sleeps=[45.0 if key == "k2" else 0.01])
         self._world.specs[body["n"]] = body
         try:
             job = await app.enqueue("work", body, idempotency_key=key)
@@ -249,4 +249,3 @@ class Script:
             world.told(task_id, _ENDS[type(error)], None)
         else:
             world.told(task_id, State.SUCCEEDED, value)
-

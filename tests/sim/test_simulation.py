@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests.sim.mutants import find
 from tests.sim.plan import draw
 from tests.sim.world import run
 
@@ -35,3 +36,13 @@ def test_a_seed_replays_bit_for_bit(seed: int) -> None:
         for salt in ("1", "2")
     }
     assert digests == {run(draw(seed)).digest}
+
+
+@pytest.mark.parametrize(
+    "mutant", ["completions are not fenced", "answers before the commit", "a release spends an attempt"]
+)
+def test_a_mistake_is_found(mutant: str) -> None:
+    """Three of the mutants of `make sim-mutants`."""
+    _, found = find(mutant, range(1, 101))
+    assert found is not None
+    assert found.rule

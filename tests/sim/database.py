@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from random import Random
@@ -275,6 +275,20 @@ class Backend:
                 answer.set_result(result)
 
 
+class _Sorted(set[bytes]):
+    """A set with the same order in every process."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(sorted(super().__iter__()))
+
+
+def _ordered(result: Any) -> Any:
+    """What a verb returned, without sets whose order differs from process to process."""
+    if type(result) is set:
+        return _Sorted(result)
+    return tuple(map(_ordered, result)) if type(result) is tuple else result
+
+
 class _Rows:
     """A batch as the server has it."""
 
@@ -289,7 +303,7 @@ class _Rows:
 
     def __getattr__(self, name: str) -> Any:
         async def verb(*args: Any, **kwargs: Any) -> Any:
-            return await self._backend.call(name, args, kwargs)
+            return _ordered(await self._backend.call(name, args, kwargs))
 
         return verb
 

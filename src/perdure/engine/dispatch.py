@@ -163,7 +163,7 @@ class Dispatch:
             elif parked.open:
                 self._park(parked)
                 again.update(name for name in parked.request.lanes if name not in under_full)
-        for name in under_full:
+        for name in sorted(under_full):  # in one order in every process, so that a simulated run can be replayed
             lane = self._lanes.get(name)
             if lane is not None and lane.timer is None:
                 lane.timer = asyncio.get_running_loop().call_later(lane.delay, self._repeat, name)

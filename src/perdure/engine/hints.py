@@ -89,7 +89,7 @@ class Hints:
     async def _send(self) -> None:
         await asyncio.sleep(SPACING)
         self._sending = None
-        lanes, ids, nudges = list(self._lanes), list(self._ids), list(self._nudges)[:MAX_IDS]
+        lanes, ids, nudges = sorted(self._lanes), sorted(self._ids), sorted(self._nudges)[:MAX_IDS]
         self._lanes, self._ids, self._nudges = set(), set(), set()
         everything = len(ids) > MAX_IDS or len(lanes) > MAX_IDS
         hint = Hint(self._sender, nudges=nudges)

@@ -2,7 +2,7 @@
 
     python -m tests.sim run --seeds 500 [--from 1]
     python -m tests.sim replay 1234/tasks=3
-    python -m tests.sim mutants [--most 300] [name ...]
+    python -m tests.sim mutants [--most 300] [--note] [name ...]
 
 The exit status is 1 when an invariant was broken, or when a mutant was not found.
 """
@@ -14,7 +14,7 @@ import sys
 import time
 from collections import Counter
 
-from tests.sim.mutants import MUTANTS, find
+from tests.sim.mutants import MUTANTS, find, note
 from tests.sim.plan import draw, parse, text
 from tests.sim.shrink import shrink
 from tests.sim.world import Result, run
@@ -60,18 +60,21 @@ def replay(line: str) -> int:
     return 0
 
 
-def run_mutants(names: list[str], most: int) -> int:
+def run_mutants(names: list[str], most: int, *, noting: bool) -> int:
     """A line for each: its name and how many seeds it took."""
     chosen = [name for name in MUTANTS if not names or any(part in name for part in names)]
-    found = 0
+    found: dict[str, int] = {}
     for name in chosen:
         begun = time.perf_counter()
         seeds, result = find(name, range(1, most + 1))
-        found += result is not None
+        if result is not None:
+            found[name] = seeds
         how = "NOT FOUND" if result is None else result.rule
         print(f"{name:<60} {seeds:>4} seeds  {time.perf_counter() - begun:>5.1f} s  {how}", flush=True)
-    print(f"mutants: {found} of {len(chosen)} found")
-    return 0 if found == len(chosen) else 1
+    if noting:
+        note(found)
+    print(f"mutants: {len(found)} of {len(chosen)} found")
+    return 0 if len(found) == len(chosen) else 1
 
 
 def main() -> int:
@@ -84,7 +87,8 @@ def main() -> int:
     again.add_argument("plan")
     mutants = commands.add_parser("mutants", help="look whether known mistakes are found")
     mutants.add_argument("names", nargs="*")
-    mutants.add_argument("--most", type=int, default=300)
+    mutants.add_argument("--most", type=int, default=300, help="seeds that each may take")
+    mutants.add_argument("--note", action="store_true", help="write the seeds down for the tests")
     given = parser.parse_args()
     match given.command:
         case "run":
@@ -92,7 +96,7 @@ def main() -> int:
         case "replay":
             return replay(given.plan)
         case _:
-            return run_mutants(given.names, given.most)
+            return run_mutants(given.names, given.most, noting=given.note)
 
 
 if __name__ == "__main__":

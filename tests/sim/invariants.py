@@ -407,6 +407,7 @@ class Checker:
         before, after = change.before, change.after
         if after is None:
             self.sessions.pop(change.key, None)
+            self.world.epochs.pop(change.key, None)  # it is forgotten, and so is what it was
             return
         if before is not None and after.epoch < before.epoch:
             self.fail("epochs", f"{before} -> {after}")

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from copy import copy
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -23,8 +24,13 @@ from perdure.store.base import DataFault, StoreFault
 from perdure.store.memory import MemoryBatch
 from perdure.store.memory_rows import Transaction
 from perdure.worker import heartbeat, report
+from perdure.worker.suspension import Suspension
 from tests.sim.plan import draw
 from tests.sim.world import Result, run
+
+_NOTES = Path(__file__).parent / "found_at.txt"
+FOUND_AT = {name: int(seed) for seed, _, name in (line.partition(" ") for line in _NOTES.read_text().splitlines())}
+"""The seed at which each mutant was found last; `python -m tests.sim mutants --note` writes them down."""
 
 Mutant = Callable[[], Any]
 MUTANTS: dict[str, Mutant] = {}
@@ -50,6 +56,19 @@ def mutant(name: str) -> Callable[[Callable[[ExitStack], None]], Callable[[ExitS
 
 def _set(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
     stack.enter_context(patch.object(owner, name, value))
+
+
+def likely(name: str, most: int) -> list[int]:
+    """The first `most` seeds, beginning with the one that found this mutant last."""
+    noted = FOUND_AT.get(name)
+    seeds = range(1, most + 1)
+    return [*seeds] if noted is None else [noted, *(seed for seed in seeds if seed != noted)]
+
+
+def note(found: dict[str, int]) -> None:
+    """Write down at which seed each was found."""
+    lines = [f"{seed} {name}\n" for name, seed in (FOUND_AT | found).items() if name in MUTANTS]
+    _NOTES.write_text("".join(lines))
 
 
 def find(name: str, seeds: Iterable[int]) -> tuple[int, Result | None]:
@@ -571,3 +590,40 @@ def _(stack: ExitStack) -> None:
             self._settle(list(zip(reports, reply.outcomes, strict=True)))
 
     _set(stack, report.Reporter, "_send", send)
+
+
+# -------------------------------------------------------------------------------- what was found, brought back
+@mutant("once real: the second of two repeated polls counts as new")
+def _(stack: ExitStack) -> None:
+    _set(stack, dispatch, "UNDER_WAY", 1)
+
+
+@mutant("once real: what is asked for after a suspension counts as late")
+def _(stack: ExitStack) -> None:
+    real = Suspension.outlasted
+    _set(stack, Suspension, "outlasted", lambda self, item, asked_at: real(self, item, 0.0))
+
+
+@mutant("once real: nobody takes the error of a look")
+def _(stack: ExitStack) -> None:
+    _set(stack, watches.Watches, "_looked", lambda self, reading: self._readings.discard(reading))
+
+
+@mutant("once real: nobody takes the error of a release as the server stops")
+def _(stack: ExitStack) -> None:
+    _set(stack, engine.Engine, "_stray_ended", lambda self, stray: self._strays.discard(stray))
+
+
+@mutant("once real: a single batch exchanges in two statements")
+def _(stack: ExitStack) -> None:
+    async def exchange(self: Any, completions: Any, order: Any) -> Any:
+        succeeded = await self.succeed(completions)
+        claimed = (await self.claim([order.demand]))[order.demand.lane]
+        if any(task.timeouts is not None for task in claimed):
+            return succeeded, [], True
+        for task, bits in zip(claimed, order.bits, strict=False):
+            lease = decide.claim(task, order.session, order.worker, order.poll, self.now, bits)
+            self._transaction.put(self._tables.tasks, task.id, lease.task)
+        return succeeded, claimed, False
+
+    _set(stack, MemoryBatch, "exchange", exchange)

@@ -1,18 +1,25 @@
-"""A fixed number of seeds with every `make test`; `make sim SEEDS=500` runs more."""
+"""A fixed number of seeds with every `make test`; `make sim SEEDS=500` runs more. And the simulation itself: it replays
+bit for bit, it shrinks what it finds, and it finds three of the mutants, other ones each day."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
-from tests.sim.mutants import find
-from tests.sim.plan import draw
-from tests.sim.world import run
+from tests.sim.mutants import FOUND_AT, MUTANTS, find, likely
+from tests.sim.plan import FAULTS, Plan, draw, parse, text
+from tests.sim.shrink import shrink
+from tests.sim.world import Result, run
 
-SEEDS = 24
+SEEDS = 60
+TODAY = datetime.now(UTC).toordinal()
+CHEAP = [name for name in MUTANTS if FOUND_AT.get(name, 1_000) <= 150]
+ROTATING = [CHEAP[(3 * TODAY + number) % len(CHEAP)] for number in range(3)]
 
 
 @pytest.mark.parametrize("seed", range(1, SEEDS + 1))
@@ -21,7 +28,7 @@ def test_every_invariant_holds(seed: int) -> None:
     assert not result.rule, f"{result.detail}\nreplay: python -m tests.sim replay {seed}"
 
 
-@pytest.mark.parametrize("seed", [3, 7])
+@pytest.mark.parametrize("seed", [3, 7, 32])
 def test_a_seed_replays_bit_for_bit(seed: int) -> None:
     """In another process, whose sets and dicts of text are in another order."""
     script = f"from tests.sim.plan import draw; from tests.sim.world import run; print(run(draw({seed})).digest)"
@@ -38,11 +45,38 @@ def test_a_seed_replays_bit_for_bit(seed: int) -> None:
     assert digests == {run(draw(seed)).digest}
 
 
-@pytest.mark.parametrize(
-    "mutant", ["completions are not fenced", "answers before the commit", "a release spends an attempt"]
-)
-def test_a_mistake_is_found(mutant: str) -> None:
+def test_another_seed_is_another_run() -> None:
+    plan = draw(3)
+    assert run(plan).digest != run(replace(plan, seed=4)).digest
+
+
+@pytest.mark.parametrize("name", range(3), ids=["first", "second", "third"])
+def test_a_mistake_is_found(name: int) -> None:
     """Three of the mutants of `make sim-mutants`."""
-    _, found = find(mutant, range(1, 101))
-    assert found is not None
-    assert found.rule
+    mutant = ROTATING[name]
+    seeds, found = find(mutant, likely(mutant, 100))
+    assert found is not None, f"{mutant}: not found in {seeds} seeds"
+
+
+def test_plans_are_written_as_they_are_read() -> None:
+    for seed in range(1, 50):
+        plan = draw(seed)
+        assert parse(text(plan)) == plan
+    changed = replace(draw(1), faults=("cut", "freeze worker"), tasks=2, shuffle=True, lease=3.0, posting=True)
+    assert parse(text(changed)) == changed
+    assert parse("1/faults=" + "+".join(FAULTS).replace(" ", "_") + "/off=cut_all+clock").faults == tuple(
+        fault for fault in FAULTS if fault not in ("cut all", "clock")
+    )
+
+
+def test_a_finding_is_made_smaller() -> None:
+    """Fewer faults, fewer tasks, fewer processes, while the same rule is broken."""
+
+    def broken(plan: Plan) -> Result:
+        rule = "rule" if "cut" in plan.faults and plan.tasks >= 3 else ""
+        return Result(plan, rule=rule)
+
+    plan = replace(draw(1), servers=3, workers=3, clients=2, tasks=30, faults=FAULTS)
+    smallest = shrink(broken(plan), broken).plan
+    assert (smallest.faults, smallest.tasks) == (("cut",), 3)
+    assert (smallest.servers, smallest.workers, smallest.clients) == (1, 1, 1)

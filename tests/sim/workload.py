@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from perdure.core.model import RetryPolicy
 from perdure.core.states import State
 from perdure.sdk.handle import AsyncJob
 from perdure.sdk.task import Task
+from tests.sim.clocks import EPOCH
 from tests.sim.database import POISON
 from tests.sim.plan import Plan
 
@@ -122,7 +124,13 @@ def options(source: Random, plan: Plan) -> dict[str, Any]:
     else:
         found["retry"] = RetryPolicy(max_attempts=3, base=0.5, cap=8.0)
     if source.random() < 0.25:
-        found["delay"] = round(source.random() * source.choice((0.2, 5.0, 20.0)), 3)
+        later = round(source.random() * source.choice((0.2, 5.0, 20.0)), 3)
+        if source.random() < 0.7:
+            found["delay"] = later
+        else:  # by the clock of the application's machine, as it was at the start: mostly over
+            found["run_at"] = datetime.fromtimestamp(EPOCH + later, UTC)
+    if source.random() < 0.2:
+        found["headers"] = {"trace": str(source.random())}
     if source.random() < 0.3:
         found["fairness_key"] = source.choice(("a", "b"))
     return found

@@ -233,7 +233,8 @@ class Faults:
         database = self._world.database
         database.weather.away.add(host)
         database.break_connections(host)
-        await asyncio.sleep(source.random() * source.choice((0.5, 5.0, 10.0, 60.0)))
+        alone = set(self._world.plan.faults) <= set(SILENT)
+        await asyncio.sleep(source.random() * source.choice((0.5, 5.0, 10.0, 140.0 if alone else 60.0)))
         database.weather.away.discard(host)
 
     async def _statements(self, source: Random) -> None:

@@ -115,7 +115,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.now = START
         self.steps = 0
         self.numbers = itertools.count(1)
-        self.faults: list[str] = []  #: exceptions that nobody caught
+        self.faults: list[tuple[str, BaseException | None]] = []  #: exceptions that nobody caught
         self.trace = hashlib.blake2b(digest_size=16)
         self._source = source
         self._shuffle = shuffle
@@ -184,7 +184,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if not self.over:
-            self.faults.append(f"{context.get('message')}: {context.get('exception')!r}")
+            self.faults.append((str(context.get("message")), context.get("exception")))
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
         raise AssertionError(f"a thread is asked for: {func}")

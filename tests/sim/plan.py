@@ -54,8 +54,8 @@ def draw(seed: int) -> Plan:
     count = source.choice((0, 1, 2, 3, 5, 8, len(FAULTS)))
     faults = set(source.sample(kinds, min(count, len(kinds))))
     lease = source.choice((0.0, 0.0, 0.0, 2.0, 4.0))
-    if lease and source.random() < 0.5:
-        faults |= {"stall"}
+    if lease:
+        faults |= set(source.choice(((), ("stall",), ("freeze worker",), ("freeze worker", "stall"))))
     posting = source.random() < 0.4
     if posting and kinds is FAULTS and source.random() < 0.5:
         faults |= {"bad network"}

@@ -382,7 +382,8 @@ def run(plan: Plan, *, story: bool = False) -> Result:
 
     def over() -> bool:
         if loop.faults:
-            world.find(Broken("bugs", loop.faults[0]))
+            message, error = loop.faults[0]
+            world.find(error if isinstance(error, Broken) else Broken("bugs", f"{message}: {error!r}"))
         return world.done or world.broken is not None or loop.steps > MOST_STEPS
 
     with _around(world):

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain, zip_longest
@@ -56,6 +57,16 @@ def free_port() -> int:
     return port
 
 
+def listening(port: int) -> None:
+    """Returns when something accepts connections there. A client would wait as well, but log what it waits for."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+
+
 def jobs() -> list[tuple[str, dict[str, Any]]]:
     """(task, payload) of all jobs, the three kinds mixed."""
     readings = [("month_report", {"file": path.name}) for path in sorted((HERE / "input/readings").iterdir())]
@@ -87,9 +98,9 @@ def shown(result: dict[str, Any]) -> str:
 def table(views: list[Any], results: list[Any], most: int = 16) -> Table:
     """One line a job: those that the kill interrupted first, then some of the others."""
     rows = Table("job", "attempts", "result", box=None, pad_edge=False)
-    pairs = sorted(zip(views, results, strict=True), key=lambda pair: -len(pair[0].attempts))
+    pairs = sorted(zip(views, results, strict=True), key=lambda pair: -pair[0].attempt)
     for view, result in pairs[:most]:
-        rows.add_row(view.idempotency_key, str(1 + len(view.attempts)), shown(result))
+        rows.add_row(view.idempotency_key, str(view.attempt), shown(result))
     if len(pairs) > most:
         rows.add_row(f"... {len(pairs) - most} more", "", "")
     return rows
@@ -119,7 +130,7 @@ def crash(app: Perdure) -> int:
     views = [handle.status() for handle in handles]
     Console().print(table(views, results))
     succeeded = sum(view.state == "SUCCEEDED" for view in views)
-    resumed = sum(bool(view.attempts) for view in views)
+    resumed = sum(view.attempt > 1 for view in views)
     lost = len(handles) - succeeded
     print(f"demo: {succeeded} of {len(handles)} jobs succeeded, {resumed} resumed after a kill, {lost} lost")
     return 0 if succeeded == len(handles) and resumed > 0 else 1
@@ -128,8 +139,9 @@ def crash(app: Perdure) -> int:
 def main() -> int:
     shutil.rmtree(RUN, ignore_errors=True)
     RUN.mkdir()
-    port = str(free_port())
-    with process("server", "server", "--store", f"sqlite:///{RUN}/jobs.db", "--port", port):
+    port = free_port()
+    with process("server", "server", "--store", f"sqlite:///{RUN}/jobs.db", "--port", str(port)):
+        listening(port)
         return run(f"http://127.0.0.1:{port}")
 
 

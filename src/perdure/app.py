@@ -51,6 +51,7 @@ from perdure.database import open_store, running_engine
 from perdure.sdk.client import AsyncClient, TaskFilter, TaskOptions
 from perdure.sdk.extensions import Extensions, checked, converters
 from perdure.sdk.handle import Job, Runner
+from perdure.sdk.runs import Runs
 from perdure.sdk.task import Task
 from perdure.sdk.transaction import Value
 from perdure.worker.execute import Environment
@@ -68,11 +69,11 @@ none, and Python's own 700 make it look several times a batch."""
 
 
 @asynccontextmanager
-async def running_server(url: str, host: str, port: int) -> AsyncIterator[str]:
-    """A server over a store; gives its URL. Port 0 takes a free one."""
+async def running_server(url: str, host: str, port: int, retention: float) -> AsyncIterator[str]:
+    """A server over a store, which keeps closed tasks for `retention` seconds; gives its URL. Port 0: a free one."""
     from perdure.api.server import App, Server  # clients and workers need no web framework
 
-    async with running_engine(url) as engine:
+    async with running_engine(url, retention) as engine:
         server = Server(App(engine), host, port)
         await server.start()
         try:
@@ -82,10 +83,10 @@ async def running_server(url: str, host: str, port: int) -> AsyncIterator[str]:
             await asyncio.gather(server.stop(), engine.stop())
 
 
-async def serve(url: str, host: str, port: int, started: Callable[[str], None]) -> None:
+async def serve(url: str, host: str, port: int, retention: float, started: Callable[[str], None]) -> None:
     """A server until a signal stops it; `started` is told its URL. A second signal ends the process at once."""
     stop = asyncio.Event()
-    async with running_server(url, host, port) as address:
+    async with running_server(url, host, port, retention) as address:
         on_stop_signals(stop.set)
         calm_garbage_collector()
         started(address)
@@ -335,7 +336,7 @@ class _Call(Generic[T]):
             self._task.cancel()
 
 
-class Perdure:
+class Perdure(Runs):
     """AsyncPerdure for code without an event loop: the same calls, and each blocks until it is answered. They may
     be made from any thread, but not from an async handler of its own worker. Not to be shared over a fork once used."""
 
@@ -352,7 +353,7 @@ class Perdure:
         self.namespace = namespace
         self.api_key = api_key
         self.extensions = extensions
-        self._app = AsyncPerdure(url, namespace=namespace, api_key=api_key, coalesce=coalesce, **extensions)
+        self._app: AsyncPerdure = AsyncPerdure(url, namespace=namespace, api_key=api_key, coalesce=coalesce, **extensions)
         self._instead: Runner | None = None  #: of an event loop of its own, while redirected
         self._starting = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -10,10 +10,12 @@ from contextlib import asynccontextmanager
 from perdure.api.auth import hash_key, new_key
 from perdure.core import limits
 from perdure.core.errors import InvalidArgument, NotFound, Unavailable
-from perdure.engine.engine import Engine
+from perdure.engine.engine import RETENTION_SECONDS, Engine
 from perdure.store.base import ApiKey as ApiKey
 from perdure.store.base import Store, StoreFault
 
+LEAST_RETENTION_SECONDS = 86_400.0
+"""No task is deleted before the idempotency key that names it."""
 _CLOSE_SECONDS = 5.0
 """How long a store may take to let go of its connections."""
 
@@ -35,10 +37,10 @@ def open_store(url: str) -> Store:
 
 
 @asynccontextmanager
-async def running_engine(url: str) -> AsyncIterator[Engine]:
-    """An engine over a store."""
+async def running_engine(url: str, retention: float = RETENTION_SECONDS) -> AsyncIterator[Engine]:
+    """An engine over a store, which keeps closed tasks for `retention` seconds."""
     async with opened(url) as store:
-        engine = Engine(store)
+        engine = Engine(store, retention=retention)
         await engine.start()
         try:
             yield engine

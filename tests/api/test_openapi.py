@@ -9,7 +9,8 @@ import pytest
 from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import validate
 
-from perdure.api import examples, schema
+from perdure.api import openapi, schema
+from perdure.api import workflow_schema as ws
 from perdure.core import messages as m
 from perdure.core.errors import Problem, from_problem
 from tests.api.calls import Rest
@@ -18,12 +19,23 @@ PATHS = {
     "/v1/tasks", "/v1/tasks:batch", "/v1/tasks/{task_id}", "/v1/tasks/{task_id}/cancel", "/v1/tasks/{task_id}/retry",
     "/v1/jobs/{job_id}", "/jobs/{job_id}", "/v1/jobs/{job_id}/cancel", "/jobs/{job_id}/cancel",
     "/v1/jobs/{job_id}/result", "/jobs/{job_id}/result", "/v1/queues", "/v1/workers", "/healthz",
+    "/v1/workflows", "/v1/workflows/{workflow_id}", "/v1/workflows/{workflow_id}/history",
+    "/v1/workflows/{workflow_id}/result", "/v1/workflows/{workflow_id}/signal", "/v1/workflows/{workflow_id}/query",
+    "/v1/workflows/{workflow_id}/update", "/v1/workflows/{workflow_id}/cancel",
+    "/v1/workflows/{workflow_id}/terminate", "/v1/workflows/{workflow_id}/activities/{activity_id}/complete",
 }  # fmt: skip
 REQUESTS: dict[str, Any] = {
     "enqueueTask": schema.TaskRequest,
     "enqueueTasks": schema.BatchRequest,
     "cancelTask": schema.CancelRequest,
     "cancelJob": schema.CancelRequest,
+    "startWorkflow": ws.WorkflowRequest,
+    "signalWorkflow": ws.SignalRequest,
+    "queryWorkflow": ws.QueryRequest,
+    "updateWorkflow": ws.UpdateRequest,
+    "cancelWorkflow": ws.EndRequest,
+    "terminateWorkflow": ws.EndRequest,
+    "completeActivity": ws.ActivityRequest,
 }
 ANSWERS: dict[str, Any] = {
     "enqueueTask": schema.AcceptedTask,
@@ -37,6 +49,16 @@ ANSWERS: dict[str, Any] = {
     "listQueues": schema.QueueList,
     "listWorkers": schema.WorkerList,
     "getHealth": schema.Health,
+    "startWorkflow": ws.StartedWorkflow,
+    "listWorkflows": ws.WorkflowList,
+    "getWorkflow": ws.WorkflowDocument,
+    "getWorkflowHistory": ws.HistoryDocument,
+    "signalWorkflow": ws.RunDocument,
+    "queryWorkflow": ws.QueryDocument,
+    "updateWorkflow": ws.UpdateDocument,
+    "cancelWorkflow": ws.RunDocument,
+    "terminateWorkflow": ws.RunDocument,
+    "completeActivity": ws.RunDocument,
 }
 
 
@@ -63,7 +85,7 @@ async def test_every_operation_has_words_and_examples(document: dict[str, Any]) 
             if status.startswith("2"):
                 assert answer["content"]["application/json"]["examples"], (name, status)
             else:
-                assert answer["$ref"] in {f"#/components/responses/Problem{code}" for code in examples.PROBLEMS}, name
+                assert answer["$ref"] in {f"#/components/responses/Problem{code}" for code in openapi.PROBLEMS}, name
         if "requestBody" in operation:
             assert operation["requestBody"]["content"]["application/json"]["examples"], name
 
@@ -98,21 +120,21 @@ def _bodies(operation: dict[str, Any]) -> list[dict[str, Any]]:
 def test_examples_are_of_the_types_that_the_server_uses() -> None:
     """And problems are those that errors make."""
     for name, kind in REQUESTS.items():
-        for example in examples.REQUESTS[name].values():
+        for example in openapi.REQUESTS[name].values():
             msgspec.convert(example, kind)
     for name, kind in ANSWERS.items():
-        for example in examples.ANSWERS[name].values():
+        for example in openapi.ANSWERS[name].values():
             found = msgspec.to_builtins(msgspec.convert(example, kind))
             assert found.keys() == example.keys(), name
-    for status, example in examples.PROBLEMS.items():
+    for status, example in openapi.PROBLEMS.items():
         error = from_problem(msgspec.convert(example, Problem))
         assert msgspec.to_builtins(error.problem()) == example
         assert str(error.status) == status
 
 
 async def test_examples_of_requests_are_accepted(rest: Rest) -> None:
-    for example in examples.REQUESTS["enqueueTask"].values():
+    for example in openapi.REQUESTS["enqueueTask"].values():
         assert (await rest("POST", "/v1/tasks", example)).status == 202
-    for example in examples.REQUESTS["enqueueTasks"].values():
+    for example in openapi.REQUESTS["enqueueTasks"].values():
         answer = await rest("POST", "/v1/tasks:batch", example)
         assert all("task_id" in item for item in answer.body["tasks"])

@@ -67,6 +67,35 @@ async def test_a_result_is_shown_as_json(rest: Rest, worker: HttpService) -> Non
     assert task["links"] == {"self": path, "cancel": f"{path}/cancel", "retry": f"{path}/retry", "job": job}
 
 
+async def test_what_holds_for_a_task_is_shown(rest: Rest) -> None:
+    """B048, TASK-08: its limits and its retries, whether they were said or are the defaults."""
+    given = {"timeouts": {"start_to_close": "10m", "lease": 5}, "retry": {"max_attempts": 3, "delays": [1, 60]}}
+    none = dict.fromkeys(("schedule_to_start", "start_to_close", "schedule_to_close", "heartbeat"))
+    usual = {"base": 1.0, "factor": 2.0, "cap": 3600.0, "fatal_types": [], "delays": []}
+    for body, timeouts, retry in (
+        (TASK, none | {"lease": 30.0}, usual | {"max_attempts": 5}),
+        (TASK | given, none | {"start_to_close": 600.0, "lease": 5.0}, usual | {"max_attempts": 3, "delays": [1, 60]}),
+    ):
+        task_id = (await rest("POST", "/v1/tasks", body)).body["task_id"]
+        task = (await rest("GET", f"/v1/tasks/{task_id}")).body
+        assert (task["timeouts"], task["retry"]) == (timeouts, retry)
+        listed = (await rest("GET", "/v1/tasks?limit=1")).body["tasks"]
+        assert (listed[0]["timeouts"], listed[0]["retry"]) == (timeouts, retry)
+
+
+async def test_head_is_get_without_the_body(rest: Rest, server: Server) -> None:
+    """B162: load balancers and link checkers ask with HEAD."""
+    made = await rest("POST", "/v1/tasks", TASK)
+    async with aiohttp.ClientSession(server.url) as http:
+        for path in ("/healthz", "/openapi.json", made.headers["location"], f"/v1/jobs/{made.body['id']}"):
+            got = await http.get(path)
+            async with http.head(path) as answer:
+                assert (answer.status, await answer.read()) == (got.status, b""), path
+                assert answer.headers["content-length"] == got.headers["content-length"]
+        async with http.head("/v1/tasks:batch") as answer:
+            assert answer.status == 405
+
+
 async def test_a_failed_job_says_why(rest: Rest, worker: HttpService) -> None:
     """JOB-05."""
     task_id = (await rest("POST", "/v1/tasks", {"type": "t", "retry": {"max_attempts": 1}})).body["task_id"]

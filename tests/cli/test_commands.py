@@ -9,10 +9,11 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from typer.testing import CliRunner
@@ -92,12 +93,92 @@ def test_from_enqueue_to_retry(run: Any, server: str, tmp_path: Path) -> None:
     assert [task["task_id"] for task in json.loads(listed)["tasks"]] == [failing]
     code, listed = run("tasks", "list", "--limit", "1")
     assert failing in listed
-    assert "more: --cursor" in listed
     code, repeated = run("tasks", "retry", failing)
     assert (code, repeated != failing) == (0, True)
     assert run("tasks", "cancel", repeated, "--reason", "enough") == (0, "CANCELLED")
     assert run("tasks", "wait", repeated) == (5, "enough")
     assert run("tasks", "retry", id)[0] == 7
+
+
+def test_json_leaves_nothing_out(run: Any) -> None:
+    """As REST shows it: who reads it need not know what a field is when it is not there."""
+    _, id = run("tasks", "enqueue", "json", "1", "--queue", "json")
+    task = json.loads(run("tasks", "get", id, "--json")[1])
+    assert (task["lost_deliveries"], task["closed_at"], task["fairness_key"], task["attempts"]) == (0, None, "", [])
+    assert (task["timeouts"]["start_to_close"], task["timeouts"]["lease"]) == (None, 30)
+    assert (task["retry"]["max_attempts"], task["retry"]["base"]) == (5, 1)
+    listed = json.loads(run("tasks", "list", "--queue", "json", "--json")[1])
+    assert (listed["tasks"][0]["priority"], listed["tasks"][0]["run_at"], listed["next"]) == (3, None, None)
+    [queue] = [queue for queue in json.loads(run("queues", "--json")[1])["queues"] if queue["name"] == "json"]
+    assert (queue["ready"], queue["running"], queue["workers"], queue["at_least"]) == (1, 0, 0, [])
+    assert json.loads(run("tasks", "cancel", id, "--json")[1])["job_state"] == "CANCELLED"
+
+
+def test_limits_of_a_task_that_is_known_by_name_only(run: Any) -> None:
+    """B048: what cron enqueues gets its limits from the command line; `@task` is read where a function is at hand."""
+    _, id = run("tasks", "enqueue", "nightly", "--max-attempts", "1", "--timeout", "10m", "--queue", "limits")
+    task = json.loads(run("tasks", "get", id, "--json")[1])
+    assert (task["retry"]["max_attempts"], task["max_attempts"], task["timeouts"]["start_to_close"]) == (1, 1, 600)
+    shown = run("tasks", "get", id)[1]
+    assert re.search(r"^timeouts +start to close 600 s, lease 30 s$", shown, re.MULTILINE), shown
+    assert re.search(r"^retry +1 attempt$", shown, re.MULTILINE), shown
+    _, id = run("tasks", "enqueue", "nightly", "--queue", "limits", "--delay", "1h")
+    shown = run("tasks", "get", id)[1]
+    assert re.search(r"^retry +5 attempts, waits up to 1 s, 2 times longer each, 3600 s at most$", shown, re.MULTILINE)
+    assert re.search(r"^due +20", shown, re.MULTILINE), shown
+    assert run("tasks", "enqueue", "nightly", "--max-attempts", "0")[0] == 2
+    assert run("tasks", "enqueue", "nightly", "--timeout", "soon")[0] == 8
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((), "gone: there is no such task any more; closed tasks are kept for 30 days"),
+        (("--retention", "7d"), "gone: there is no such task any more; closed tasks are kept for 7 days"),
+        (("--retention", "90d"), "not_found: there is no such task"),
+    ],
+)
+def test_retention(tmp_path: Path, options: tuple[str, ...], expected: str) -> None:
+    """PERS-13: an id of 40 days ago is one that is not kept any more, or one that never was."""
+    made = int((datetime.now(UTC) - timedelta(days=40)).timestamp() * 1000).to_bytes(6, "big")
+    id = str(UUID(bytes=made + bytes.fromhex("70008000000000000001")))
+    with running_server("sqlite:///kept.db", tmp_path, *options) as url:
+        found = perdure("tasks", "get", id, folder=tmp_path, server=url)
+    assert (found.returncode, found.stderr.splitlines()[0]) == (3, f"error {expected}")
+
+
+@pytest.mark.parametrize("command", [("server", "--store", "sqlite:///x.db"), ("dev", "app.py")])
+def test_retention_is_no_shorter_than_keys_live(tmp_path: Path, command: tuple[str, ...]) -> None:
+    (tmp_path / "app.py").write_text(APP.format(url="sqlite:///x.db"))
+    refused = perdure(*command, "--retention", "1h", folder=tmp_path)
+    assert (refused.returncode, refused.stderr.splitlines()[0]) == (
+        8, "error invalid_argument: retention is out of range: 3600.0"
+    )  # fmt: skip
+
+
+def test_a_pipe_gets_tasks_and_nothing_else(server: str, folder: Path, run: Any) -> None:
+    ids = [run("tasks", "enqueue", "page", "--queue", "page")[1] for _ in range(2)]
+    done = perdure("tasks", "list", "--queue", "page", "--limit", "1", folder=folder, server=server)
+    assert [line.split("  ")[0] for line in done.stdout.splitlines()] == ids[1:]
+    assert done.stderr == f"more: --cursor {ids[1]}\n"
+
+
+def test_a_canceled_task_says_so_beside_its_reason(server: str, folder: Path, run: Any) -> None:
+    _, id = run("tasks", "enqueue", "mistake")
+    run("tasks", "cancel", id, "--reason", "wrong file")
+    done = perdure("tasks", "wait", id, folder=folder, server=server)
+    assert (done.returncode, done.stderr) == (5, "error task_canceled: The task was canceled: wrong file\n")
+    _, id = run("tasks", "enqueue", "mistake")
+    run("tasks", "cancel", id)
+    last = perdure("tasks", "wait", id, folder=folder, server=server).stderr
+    assert last == "error task_canceled: The task was canceled\n"
+
+
+def test_a_time_that_cannot_be_read_says_how_to_write_it(run: Any) -> None:
+    refused = CliRunner().invoke(cli, ["tasks", "list", "--since", "yesterday"])
+    assert refused.exit_code == 2
+    assert "2026-07-01" in refused.output, refused.output
+    assert "2026-07-01" in CliRunner().invoke(cli, ["tasks", "list", "--help"]).output
 
 
 def in_terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> None:

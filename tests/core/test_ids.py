@@ -105,9 +105,9 @@ def test_what_is_no_id_is_refused(value: str) -> None:
     assert refused.value.field == "task"
 
 
-@given(st.binary(min_size=16, max_size=16), st.integers(0, 2**32 - 1), SIGNED_64)
-def test_lease_tokens_come_back(task_id: bytes, number: int, bits: int) -> None:
-    lease = Lease(task_id, number, bits)
+@given(st.binary(min_size=16, max_size=16), st.integers(0, 2**31 - 1), SIGNED_64, st.booleans())
+def test_lease_tokens_come_back(task_id: bytes, number: int, bits: int, job: bool) -> None:
+    lease = Lease(task_id, number, bits, job)
     assert ids.parse_lease(ids.lease_token(lease)) == lease
 
 

@@ -20,12 +20,13 @@ def test_demo_loses_nothing_when_its_worker_is_killed(tmp_path: Path) -> None:
         [sys.executable, EXAMPLE / "demo.py"], cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
     )
     assert demo.returncode == 0, demo.stdout + demo.stderr
+    assert "no connection" not in demo.stderr
     last = demo.stdout.splitlines()[-1]
     found = re.fullmatch(r"demo: (\d+) of (\d+) jobs succeeded, (\d+) resumed after a kill, 0 lost", last)
     assert found, last
     succeeded, total, resumed = map(int, found.groups())
     assert succeeded == total == 60
-    assert resumed > 0
+    assert 0 < resumed < total / 2  # what ran at the kill, and nothing else
     assert len(list((tmp_path / "demo-run" / "thumbnails").glob("*.png"))) == 24
 
 

@@ -40,4 +40,30 @@ async def slow(ctx: Context, payload: Any) -> str:
     return ctx.task_id
 
 
+@task(retries=PATIENT)
+async def lasting(ctx: Context, seconds: float) -> int:
+    """Which attempt it was."""
+    await asyncio.sleep(seconds)
+    effect(ctx)
+    return ctx.attempt
+
+
+@task(retries=PATIENT)
+async def moody(ctx: Context, payload: Any) -> str:
+    """Fails twice, so that two alarms have to ring."""
+    await asyncio.sleep(0.01)
+    if ctx.attempt <= 2:
+        raise ConnectionError("somebody else is away")
+    effect(ctx)
+    return ctx.task_id
+
+
+@task
+async def in_flight(ctx: Context, payload: Any) -> str:
+    """With the settings of a task that sets nothing. The first attempt takes long enough for 500 to be in flight."""
+    await asyncio.sleep(3.0 if ctx.attempt == 1 else 1.0)
+    effect(ctx)
+    return ctx.task_id
+
+
 app = Perdure(os.environ.get("PERDURE_SERVER", "http://127.0.0.1:7400"))

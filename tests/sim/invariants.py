@@ -1,21 +1,17 @@
-"""What must hold after every commit, in every answer, and at the end. Nothing here uses the code of core/ that it
+"""What must hold after every commit; answers.py holds the servers to it. Nothing here uses the code of core/ that it
 judges: rules are written once more, from the requirements."""
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perdure.core import commands as c
-from perdure.core.errors import LeaseLost
-from perdure.core.model import Failure, Payload, Progress, RetryPolicy, Task, Timeouts
+from perdure.core.model import Failure, Lease, RetryPolicy, Task
 from perdure.core.states import State
-from perdure.engine.dispatch import PollRequest
-from perdure.engine.engine import Engine
+from tests.sim.reading import done_in, lease_in, limits_of, short, show
 from tests.sim.tables import Change
 
 if TYPE_CHECKING:
@@ -34,9 +30,9 @@ HEALTHY = 60.0
 """Seconds after which a fault no longer explains that a worker lost its work."""
 SPIN = 20
 """Times that a task may be handed back within a second."""
-NO_TIMEOUTS = Timeouts()
 
-Lease = tuple[bytes, int, int]
+Token = tuple[bytes, int, int]
+"""A lease: task, number, bits."""
 
 
 class Broken(AssertionError):
@@ -47,40 +43,8 @@ class Broken(AssertionError):
         self.rule = rule
 
 
-def short(task_id: bytes) -> str:
-    return task_id.hex()[-8:]
-
-
-def show(task: Task | None) -> str:
-    if task is None:
-        return "no row"
-    parts = [f"{short(task.id)} {task.state.name} lease {task.lease_number} attempt {task.attempt}"]
-    for name in ("received", "place", "ready_at", "wake_at", "lease_until", "expires_at", "attempt_deadline",
-    "deadline",
-                 "heartbeat_deadline", "cancel_deadline", "updated_at", "lost_deliveries", "worker"):  # fmt: skip
-        if (value := getattr(task, name)) is not None:
-            parts.append(f"{name}={value}")
-    return " ".join(parts)
-
-
-def limits_of(task: Task) -> Timeouts:
-    return NO_TIMEOUTS if task.timeouts is None else msgspec.msgpack.decode(task.timeouts, type=Timeouts)
-
-
-def lease_in(payloads: bytes | None) -> int | None:
-    """The number of the lease under which a handler wrote this."""
-    if payloads is None:
-        return None
-    values = msgspec.msgpack.decode(payloads, type=tuple[Payload, ...])
-    if not values:
-        return None
-    value = json.loads(values[0].data)
-    return value.get("lease") if isinstance(value, dict) else None
-
-
-def done_in(task: Task) -> float:
-    """How far a task is."""
-    return -1.0 if task.progress is None else msgspec.msgpack.decode(task.progress, type=Progress).done
+def token(lease: Lease) -> Token:
+    return (lease.task_id, lease.number, lease.bits)
 
 
 class Granted:
@@ -100,7 +64,7 @@ class Granted:
 
 
 class Checker:
-    """Sees every commit and every answer of an engine."""
+    """Sees every commit."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -111,14 +75,13 @@ class Checker:
         self.keys: dict[Any, Any] = {}
         self.hold_until = 0
         self.trimmed: set[bytes] = set()
-        self.leases: dict[Lease, Granted] = {}
+        self.leases: dict[Token, Granted] = {}
         self.numbers: dict[bytes, int] = {}  #: the highest lease number of each task
         self.history: dict[bytes, list[tuple[int, State]]] = defaultdict(list)
-        self.winners: dict[bytes, Lease] = {}  #: the lease whose completion closed a task
+        self.winners: dict[bytes, Token] = {}  #: the lease whose completion closed a task
         self.repeats: dict[bytes, bytes] = {}  #: closed task -> the one that repeats it
         self.releases: dict[bytes, list[float]] = defaultdict(list)
         self.made: dict[int, bytes] = {}  #: what a payload says it is -> its task
-        self.goodbyes: set[int] = set()  #: processes that are to end whatever their connection
         self.counts: dict[str, int] = defaultdict(int)  #: how often each thing happened, for the reports
 
     def fail(self, rule: str, detail: str) -> None:
@@ -428,131 +391,15 @@ class Checker:
         if (before is None or before.task_id != after.task_id) and after.task_id not in opening:
             self.fail("keys", f"the key {after.key!r} names a task that is not there")
 
-    # --------------------------------------------------------------------------------------------------------- answers
-    def attend(self, engine: Engine, server: str) -> None:
-        """See the answers of an engine."""
-        apply, poll = engine.apply, engine.poll
-
-        async def applied(commands: Sequence[c.Command]) -> list[c.Outcome]:
-            since = self.commits
-            self.goodbyes.update(
-                c_.incarnation for c_ in commands if isinstance(c_, c.CloseSession) and c_.epoch is None
-            )
-            outcomes = await apply(commands)
-            for command, outcome in zip(commands, outcomes, strict=True):
-                self._answered(command, outcome, since)
-            return outcomes
-
-        async def polled(request: PollRequest) -> list[Task]:
-            before = self._unreceived(request)
-            tasks = await poll(request)
-            self._delivered(request, tasks, before)
-            return tasks
-
-        engine.apply = applied  # type: ignore[method-assign]
-        engine.poll = polled  # type: ignore[method-assign]
-
-    def _answered(self, command: c.Command, outcome: c.Outcome, since: int) -> None:
-        self.counts[f"{type(command).__name__} {type(outcome).__name__}"] += 1
-        match command, outcome:
-            case c.Enqueue(), c.Enqueued():
-                if not self.exists(outcome.task_id):
-                    self.fail("committed", f"{short(outcome.task_id)} was acknowledged and is not there")
-                if command.minted and outcome.task_id != command.task_id:
-                    self.fail("keys", "another id than the one that was asked for")
-            case c.Heartbeat(), c.Alive():
-                self._held(command.lease, since, "a heartbeat")
-                granted = self._known(command.lease, "a heartbeat")
-                if granted.silenced and granted.beaten <= since and not self.world.set_back:
-                    self.fail("beats", f"a heartbeat was accepted and its lease ended: {short(command.lease.task_id)}")
-                if granted.ended is None and not granted.received:
-                    self.fail("committed", "a receipt was acknowledged and is not stored")
-            case c.Complete(), c.Changed():
-                granted = self._known(command.lease, "a completion")
-                if granted.closed_as is None:
-                    self.fail("fence", f"a completion of {short(command.lease.task_id)} was accepted and did nothing")
-                if granted.closed_as != outcome.state:
-                    self.fail("answers", f"told {outcome.state.name}, was {granted.closed_as}")
-                if outcome.state == S.SUCCEEDED and self.winners.get(command.lease.task_id) != self._lease(
-                    command.lease
-                ):
-                    self.fail("once", f"two completions of {short(command.lease.task_id)} were accepted")
-            case c.Complete(), LeaseLost():
-                known = self.leases.get(self._lease(command.lease))
-                if known is not None and known.ended is None:
-                    self.fail("answers", f"a lease that holds is called lost: {short(command.lease.task_id)}")
-                if known is not None and known.closed_as is not None and command.lease.task_id not in self.trimmed:
-                    current = self.tasks.get(command.lease.task_id) or self.closed.get(command.lease.task_id)
-                    if current is not None and current.done_number == command.lease.number:
-                        self.fail("answers", f"a recorded completion is called lost: {show(current)}")
-            case c.Heartbeat(), LeaseLost():
-                known = self.leases.get(self._lease(command.lease))
-                if known is not None and known.ended is None:
-                    self.fail("answers", f"a lease that holds is called lost: {short(command.lease.task_id)}")
-            case ((c.Cancel() | c.Retry()), c.Changed()):
-                if outcome.state not in [state for _, state in self.history[outcome.task_id]]:
-                    self.fail("committed", f"{short(outcome.task_id)} is said to be {outcome.state.name}")
-                task = self.tasks.get(outcome.task_id)
-                if isinstance(command, c.Cancel) and task is not None and task.cancel_requested_at is None:
-                    self.fail("committed", f"a cancel was acknowledged and is not stored: {show(task)}")
-            case c.CloseSession(), c.Accepted() if command.epoch is not None:
-                stored = self.sessions.get(command.incarnation)
-                newer = stored is not None and stored.epoch > command.epoch and stored.ends_at is not None
-                if newer and command.incarnation not in self.goodbyes:
-                    self.fail("epochs", f"an old connection ended a new session: {stored}")
-            case c.OpenSession(), c.Accepted():
-                stored = self.sessions.get(command.incarnation)
-                seen = self.world.epochs.setdefault(command.incarnation, set())
-                if command.epoch in seen:
-                    self.fail("epochs", f"epoch {command.epoch} was accepted twice")
-                seen.add(command.epoch)
-                if stored is not None and stored.epoch < command.epoch:
-                    self.fail("committed", "a session was opened and is not stored")
-
-    def _lease(self, lease: Any) -> Lease:
-        return (lease.task_id, lease.number, lease.bits)
-
-    def _known(self, lease: Any, what: str) -> Granted:
-        granted = self.leases.get(self._lease(lease))
+    # ------------------------------------------------------------------------------------------------------- questions
+    def known(self, lease: Lease, what: str) -> Granted:
+        """What became of a lease."""
+        granted = self.leases.get(token(lease))
         if granted is None:
             self.fail("fence", f"{what} under a lease that was never given: {short(lease.task_id)} {lease.number}")
         assert granted is not None
         return granted
 
-    def _held(self, lease: Any, since: int, what: str) -> None:
-        granted = self._known(lease, what)
-        if granted.ended is not None and granted.ended <= since:
-            self.fail("fence", f"{what} of a stale lease was accepted: {short(lease.task_id)} {lease.number}")
-
-    def _unreceived(self, request: PollRequest) -> list[Lease]:
-        """Leases that this poll got before and that were not acknowledged. A plain request that is repeated may reach
-        another server, which takes it for a new one if it knows the worker."""
-        if self.world.plan.posting and self.world.plan.servers > 1:
-            return []
-        return [
-            (task.id, task.lease_number, task.lease_bits)
-            for task in self.tasks.values()
-            if task.state == S.LEASED and task.session == request.incarnation and task.poll == request.poll
-            and not task.received
-        ]  # fmt: skip
-
-    def _delivered(self, request: PollRequest, tasks: list[Task], before: list[Lease]) -> None:
-        given = set()
-        for task in tasks:
-            granted = self._known(task.lease, "a delivery")
-            given.add(self._lease(task.lease))
-            if granted.session != request.incarnation or granted.poll != request.poll:
-                self.fail("twice", f"a lease of another poll was delivered: {show(task)}")
-        if len(tasks) > request.capacity:
-            self.fail("slots", f"{len(tasks)} tasks for {request.capacity} slots")
-        for lease in before:
-            granted = self.leases[lease]
-            if self.world.database.is_held(lease[0]):
-                continue  # somebody writes it this moment, its receipt mostly, and rows that are held are skipped
-            if granted.ended is None and not granted.received and lease not in given and len(tasks) < request.capacity:
-                self.fail("polls", f"a repeated poll did not get its lease again: {short(lease[0])}")
-
-    # --------------------------------------------------------------------------------------------------------- the end
     def exists(self, task_id: bytes) -> bool:
         return task_id in self.tasks or task_id in self.closed or task_id in self.trimmed
 

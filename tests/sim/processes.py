@@ -99,7 +99,7 @@ class ServerProcess(Process):
         store = SimStore(world.database, node)
         mint = Mint(world.plan.stream(f"mint/{node.name}"))
         engine = Engine(store, mint=mint, retention=world.plan.retention)  # type: ignore[arg-type]
-        world.checker.attend(engine, node.name)
+        world.answers.attend(engine)
         self.engine = engine
         self.stopping = asyncio.Event()
         await engine.start()

@@ -32,6 +32,7 @@ from perdure.sdk.task import Task
 from tests.sim.clocks import EPOCH
 from tests.sim.database import POISON
 from tests.sim.plan import Plan
+from tests.sim.reading import short
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -50,6 +51,7 @@ def handlers(world: World) -> list[Task[..., Any]]:
         return world.began(ctx._delivery)
 
     def end(ctx: Any, payload: Any, number: int) -> dict[str, Any]:
+        world.ended(ctx)
         if ctx.attempt <= payload["flaky"]:
             if payload["later"]:
                 raise RetryableError("later", retry_after=payload["later"])
@@ -240,13 +242,32 @@ class Script:
             else:
                 view = await app.get(job.id)
                 world.looked(view)
-                await app.find(limit=5)
+                await self._list(app, source)
                 await app.queues()
                 await app.workers()
         except IllegalMove:
             world.trace(f"action {number}: nothing to retry")
         except (NotFound, Gone):
             world.gone(ids.parse(job.id))
+
+    async def _list(self, app: AsyncPerdure, source: Random) -> None:
+        """Page by page: what is known before is listed, and nothing twice."""
+        checker = self._world.checker
+        known = {*checker.tasks, *checker.closed}
+        size, cursor = source.choice((5, 50)), None
+        listed: set[bytes] = set()
+        while True:
+            page = await app.find(limit=size, cursor=cursor)
+            for view in page.tasks:
+                self._world.looked(view)
+                if ids.parse(view.task_id) in listed:
+                    checker.fail("lists", f"{view.task_id} is listed twice")
+                listed.add(ids.parse(view.task_id))
+            if page.next is None:
+                break
+            cursor = page.next
+        if missing := known - listed - checker.trimmed:
+            checker.fail("lists", f"{short(min(missing))} is not listed")
 
     async def _result(self, job: AsyncJob) -> None:
         world = self._world

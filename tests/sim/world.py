@@ -21,14 +21,16 @@ from perdure.core.messages import Delivery, TaskView
 from perdure.core.model import Payload, Task
 from perdure.core.states import State
 from tests.sim import workload
+from tests.sim.answers import Answers
 from tests.sim.clocks import WallClock, simulated
 from tests.sim.database import Database, WatchedTransaction
 from tests.sim.faults import Faults
-from tests.sim.invariants import Broken, Checker, lease_in, short, show
+from tests.sim.invariants import OPEN, Broken, Checker, Token, token
 from tests.sim.loop import NODE, Node, SimLoop, Stuck
 from tests.sim.network import Aiohttp, Network
 from tests.sim.plan import Plan
 from tests.sim.processes import ClientProcess, Process, ServerProcess, SimHeartbeats, WorkerProcess
+from tests.sim.reading import lease_in, short, show
 from tests.sim.tables import Change
 
 CLOSES = 240.0
@@ -68,6 +70,7 @@ class World:
         self.wall = WallClock(self.loop)
         self.set_back = 0.0  #: seconds that the database's clock was set back, in all
         self.checker = Checker(self)
+        self.answers = Answers(self)
         self.database = Database(self.loop, plan.stream("database"), plan.store, self.wall, self._committed)
         self.network = Network(self.loop, plan.stream("network"), self.blame)
         self.faults = Faults(self)
@@ -84,6 +87,7 @@ class World:
         self.ends: dict[bytes, tuple[State, Any]] = {}
         self.longest_retry_after = workload.LONGEST_RETRY_AFTER
         self.tasks = workload.handlers(self)
+        self.unreported: dict[Token, tuple[Node, Any]] = {}  #: who ran what no server was told the end of yet
         self.busy_at: dict[str, float] = {}  #: worker -> when it had no free slot last
         self.ready_at: dict[bytes, float] = {}  #: since when a task waits although a worker is free
         self.done = False
@@ -205,9 +209,14 @@ class World:
             )
 
     def looked(self, view: TaskView) -> None:
-        task_id = ids.parse(view.task_id)
-        if State[view.state] not in [state for _, state in self.checker.history[task_id]]:
+        """A client was shown a task: as it was at some time, and why it does not run."""
+        task_id, state = ids.parse(view.task_id), State[view.state]
+        if state not in [before for _, before in self.checker.history[task_id]]:
             self.checker.fail("committed", f"{short(task_id)} is shown as {view.state}, which it never was")
+        if (state in OPEN) != bool(view.waiting_for):
+            self.checker.fail("reasons", f"{short(task_id)}, {view.state}, waits for {view.waiting_for!r}")
+        if state in OPEN and view.next_event_at is None and "worker" not in view.waiting_for:
+            self.checker.fail("reasons", f"nothing will happen to {short(task_id)}, {view.waiting_for!r}")
 
     def gone(self, task_id: bytes) -> None:
         if task_id in self.checker.tasks or task_id in self.checker.closed:
@@ -216,11 +225,15 @@ class World:
     def began(self, delivery: Delivery) -> int:
         """A handler begins; the number of its lease."""
         lease = ids.parse_lease(delivery.lease)
-        granted = self.checker._known(lease, "a run")
+        granted = self.checker.known(lease, "a run")
         node = NODE.get().name.replace("/t", "")
         if self.incarnations.get(granted.session or 0) != node:
             self.checker.fail("twice", f"{node} runs what was leased to {self.incarnations.get(granted.session or 0)}")
         return lease.number
+
+    def ended(self, ctx: Any) -> None:
+        """A handler ends, and its worker is to report it."""
+        self.unreported[token(ids.parse_lease(ctx._delivery.lease))] = NODE.get(), ctx
 
     # --------------------------------------------------------------------------------------------------------- the run
     async def live(self) -> None:
@@ -237,6 +250,9 @@ class World:
         settled = self.loop.now + (SETTLED if self.plan.faults else 0.0) + self.set_back
         await self._close_all(settled)
         await self._probe(settled)
+        for lease, (node, ctx) in self.unreported.items():
+            if node.alive and ctx.stop != "lost":
+                self.checker.fail("reports", f"{node.name} forgot to tell how {short(lease[0])} ended")
         self.done = True
 
     async def _close_all(self, settled: float) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Coroutine
 from copy import copy
 from typing import Any
 
@@ -9,6 +11,10 @@ from perdure.core.model import SECOND, Attempt, Key, Task, WorkerSession
 from perdure.core.states import State
 from perdure.store.base import Store
 from tests.clock import START
+
+
+BLOCKED_SECONDS = 0.1
+"""How long a verb is watched before it counts as waiting."""
 
 
 def task_id(n: int) -> bytes:
@@ -98,3 +104,11 @@ async def read(store: Store, n: int) -> Task:
 def plain(task: Task) -> Task:
     """Without what only SQLite has."""
     return changed(task, rowid=0)
+
+
+async def blocked(verb: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    """The verb as a task that waits for another batch."""
+    task = asyncio.create_task(verb)
+    done, _ = await asyncio.wait({task}, timeout=BLOCKED_SECONDS)
+    assert not done, "the verb did not wait"
+    return task

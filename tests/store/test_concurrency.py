@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
-from typing import Any
-
 import pytest
 
 from perdure.core.commands import Heartbeat
@@ -14,6 +10,7 @@ from perdure.core.states import State
 from perdure.store.base import Demand, Store
 from tests.clock import START
 from tests.store.rows import (
+    blocked,
     changed,
     close,
     closed,
@@ -26,17 +23,6 @@ from tests.store.rows import (
     read,
     task_id,
 )
-
-BLOCKED_SECONDS = 0.1
-"""How long a verb is watched before it counts as waiting."""
-
-
-async def blocked(verb: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-    """The verb as a task that waits for another batch."""
-    task = asyncio.create_task(verb)
-    done, _ = await asyncio.wait({task}, timeout=BLOCKED_SECONDS)
-    assert not done, "the verb did not wait"
-    return task
 
 
 async def test_what_is_not_committed_is_not_seen(shared: Store) -> None:

@@ -315,7 +315,7 @@ async def test_change_writes_what_a_decision_may_change_and_no_more(store: Store
 @pytest.mark.parametrize("heartbeat_deadline", [None, START + 5 * SECOND])
 @pytest.mark.parametrize("news", [{}, {"progress": b"p"}, {"checkpoint": b"c"}, {"progress": b"p", "checkpoint": b"c"}])
 async def test_beat_does_what_decide_beat_says(
-    store: Store, clock: SteppedClock, received: bool, heartbeat_deadline: int | None, news: dict[str, bytes]
+    store: Store, clock: SteppedClock, received: bool, heartbeat_deadline: int | None, news: dict[str, Any]
 ) -> None:
     """LEASE-02, JOB-10: the one rule that is written in SQL as well."""
     task = await insert_leased(store, 1)

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from perdure.core.commands import Heartbeat
+from perdure.core.run import Message
 from perdure.store.base import CommitUnknown, Demand, Store, StoreFault
 from perdure.store.memory import MemoryStore
 from tests.clock import START, SteppedClock
@@ -170,10 +171,9 @@ async def test_mistakes_of_an_engine_are_refused() -> None:
         async with store.batch(single=True) as batch:
             await batch.insert([new_task(2)])
             await batch.insert([new_task(3)])
-    with pytest.raises(AssertionError, match="before any row"):
+    with pytest.raises(AssertionError, match="the run is not locked"):
         async with store.batch() as batch:
-            await batch.lock([task_id(1)])
-            await batch.reserve_keys([new_key("k", 1)])
+            await batch.post([Message(task_id(1), 1, 1, START, b"")])
 
 
 async def test_committed_finds_the_rows_it_is_asked_for() -> None:

@@ -178,6 +178,19 @@ INDEXES = {
     "read_keys": "keys_pkey",
     "trim_keys": "keys_expires_at",
     "trim_closed": "closed_tasks_closed_at",
+    "runs": "tasks_pkey",
+    "run_rows": "closed_tasks_pkey",
+    "put_runs": "tasks_pkey",
+    "children": "tasks_parent",
+    "open_children": "tasks_parent",
+    "delete": "attempts_pkey",
+    "close_runs": "tasks_pkey",
+    "histories": "history_pkey",
+    "inbox": "inbox_pkey",
+    "messages": "inbox_pkey",
+    "take_messages": "inbox_pkey",
+    "forward": "inbox_pkey",
+    "find_runs": "closed_tasks_workflow",
 }
 
 

@@ -14,6 +14,7 @@ from perdure.store.statements import expand, migrations, statements
 SQLITE = sorted(statements("sqlite"))
 SORTED = {"sessions", "list_api_keys", "leased_in_lanes", "later_in_lanes"}
 """Statements that sort or group for people: few rows, or as many as the caller's bound."""
+TABLES = "tasks|closed_tasks|payloads|attempts|keys|history|inbox"
 
 
 def test_expand_writes_rows_out_and_keeps_the_text() -> None:
@@ -43,7 +44,8 @@ def test_split_ends_no_statement_inside_a_literal_or_a_comment() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["lock", "trace", "due", "find", "beat", "succeed", "take", "lease", "change", "close"]
+    "name",
+    ["lock", "trace", "due", "find", "find_runs", "children", "beat", "succeed", "take", "lease", "change", "close"],
 )
 def test_payloads_are_left_alone_by_statements_that_do_not_deliver_them(name: str) -> None:
     assert "payloads" not in statements("sqlite")[name]
@@ -70,7 +72,7 @@ def test_every_statement_goes_by_an_index(schema: sqlite3.Connection, name: str)
         numbered = max(map(int, re.findall(r"\?(\d+)", sql)), default=0)
         values: object = dict.fromkeys(names) if names else (None,) * (numbered + len(re.findall(r"\?(?!\d)", sql)))
         plan = [row[3] for row in schema.execute(f"explain query plan {sql}", values)]  # type: ignore[arg-type]
-        scans = [step for step in plan if re.match(r"SCAN (tasks|closed_tasks|payloads|attempts|keys|expired)\b", step)]
+        scans = [step for step in plan if re.match(rf"SCAN ({TABLES})\b", step)]
         assert not scans, plan
         sorts = [step for step in plan if "TEMP B-TREE" in step and name not in SORTED]
         assert not sorts, plan

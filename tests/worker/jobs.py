@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -140,6 +141,29 @@ def job_exits(ctx: Context, payload: dict[str, Any]) -> str:
         write(payload["path"], beside.pid)
         os._exit(payload["status"])
     return "survived"
+
+
+@task
+async def job_becomes_another_program(ctx: Context, payload: Any) -> str:
+    """Its process in the first attempt: without our sockets, and with the same process id."""
+    if ctx.attempt == 1:
+        os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(600)"])
+    return "survived"
+
+
+@task
+def job_closes_descriptors(ctx: Context, payload: Any) -> str:
+    """All of its process in the first attempt: those of the event loop and of every connection."""
+    if ctx.attempt == 1:
+        os.closerange(3, 1000)
+    return "survived"
+
+
+@task
+async def job_ignores_signals(ctx: Context, payload: Any) -> int:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_IGN)
+    return os.getpid()
 
 
 @task

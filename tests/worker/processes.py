@@ -17,17 +17,17 @@ PATIENCE = 60.0
 
 
 @contextmanager
-def running_server(store: str, folder: Path) -> Iterator[str]:
+def running_server(store: str, folder: Path, *options: str) -> Iterator[str]:
     """A server on a free port; its URL."""
-    with running_server_process(store, folder) as (url, _):
+    with running_server_process(store, folder, *options) as (url, _):
         yield url
 
 
 @contextmanager
-def running_server_process(store: str, folder: Path) -> Iterator[tuple[str, int]]:
+def running_server_process(store: str, folder: Path, *options: str) -> Iterator[tuple[str, int]]:
     """With its process id."""
     with subprocess.Popen(
-        [*COMMAND, "server", "--store", store, "--port", "0"], cwd=folder, stdout=subprocess.PIPE, text=True
+        [*COMMAND, "server", "--store", store, "--port", "0", *options], cwd=folder, stdout=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stdout is not None

@@ -470,6 +470,14 @@ async def test_log_records_of_a_handler_carry_its_task(
     assert records[-1].task == ""
 
 
+async def test_what_the_worker_logs_names_its_task_once(service: FakeService, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.filtering(TaskLogFilter()):
+        await failure(service, await service.give("struggles", "value"))
+    [record] = [record for record in caplog.records if record.name == "perdure.worker"]
+    assert (getattr(record, "task", None), getattr(record, "task_type", None)) == ("", "struggles")
+    assert record.getMessage().startswith("task struggles (task-1) attempt 1 of 5 failed")
+
+
 # ----------------------------------------------------------------------------------------------------------- exceptions
 class Unpicklable(Exception):
     def __init__(self, a: int, *, b: int) -> None:

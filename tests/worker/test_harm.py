@@ -64,15 +64,16 @@ async def test_what_is_printed_after_that(app: AsyncPerdure, start: Start) -> No
     assert await (await app.enqueue("job_pid")).result(30)
 
 
-@pytest.mark.parametrize("status", [0, 1])
+@pytest.mark.parametrize("status", [0, 1, 2])
 async def test_a_handler_that_ends_the_process(
     app: AsyncPerdure,  # noqa: F811
     start: Start,  # noqa: F811
     tmp_path: Path,
     status: int,
 ) -> None:
-    """That is an attempt, however soon it was (no "undelivered" lease), and its job runs again. What it had started is
-    ended, or it would run beside its second attempt."""
+    """That is an attempt, however soon it was (no "undelivered" lease), and its job runs again: whatever the status,
+    also that of a worker that could not start. What it had started is ended, or it would run beside its second
+    attempt."""
     path = tmp_path / "out"
     start()
     job = await app.enqueue("job_exits", {"path": str(path), "status": status})
@@ -81,6 +82,37 @@ async def test_a_handler_that_ends_the_process(
     assert not alive(int(beside))
     first = (await job.status()).attempts[0]
     assert (first.attempt, first.outcome) == (1, "lost")
+
+
+@pytest.mark.parametrize("name", ["job_becomes_another_program", "job_closes_descriptors"])
+async def test_a_process_that_is_no_worker_any_more(app: AsyncPerdure, start: Start, name: str) -> None:  # noqa: F811
+    """Though it may live: it is ended, its attempt is over, and another process takes its place."""
+    worker = start()
+    (before,) = [await (await app.enqueue("job_pid")).result(30)]
+    job = await app.enqueue(name)
+    assert await job.result(30) == "survived"
+    assert [attempt.outcome for attempt in (await job.status()).attempts] == ["lost", "succeeded"]
+    assert not alive(before)
+    assert len(worker.workers()) == 1
+    worker.signal()
+    assert await asyncio.to_thread(worker.wait) == 0
+
+
+async def test_a_handler_that_changes_what_signals_do(app: AsyncPerdure, start: Start, tmp_path: Path) -> None:  # noqa: F811
+    """A deploy reaches the worker all the same: its handlers end, and it leaves."""
+    worker = start()
+    pid = await (await app.enqueue("job_ignores_signals")).result(30)
+    path = str(tmp_path / "out")
+    in_process = await app.enqueue("job_append_in_process", {"path": path, "line": 1})
+    assert await in_process.result(30) == in_process.id
+    job = await app.enqueue("job_append", {"path": path, "line": 2, "seconds": 1})
+    while not (await job.status()).attempts:
+        await asyncio.sleep(0.01)
+    worker.signal()
+    assert await asyncio.to_thread(worker.wait) == 0
+    assert await job.result(1) == job.id
+    assert (await job.status()).attempt == 1
+    assert not alive(pid)
 
 
 async def test_a_thread_that_a_handler_left_does_not_keep_the_worker(

@@ -100,7 +100,7 @@ class Draftsman:
             draft.retry_policy = pack(item.retry)
             draft.max_attempts = item.retry.max_attempts
         if item.delay is not None:
-            command.delay = _micros(item.delay, "delay")
+            command.delay = micros(item.delay, "delay")
         if item.run_at is not None:
             draft.run_at = limits.microseconds(item.run_at, "run_at")
         if item.timeouts is not None:
@@ -151,14 +151,14 @@ def completion(item: m.Completion) -> c.Complete:
         command.size = len(command.result)
     failure = item.failure
     if failure is not None:
-        command.failure = _failure(failure)
+        command.failure = failure_data(failure)
         command.failure_type = failure.type
         command.retryable = failure.retryable
         command.size += len(command.failure)
     elif item.outcome == "failed":
         raise InvalidArgument("a failed attempt needs a failure", field="failure", kind="null")
     if item.retry_after is not None:
-        command.retry_after = _micros(item.retry_after, "retry_after")
+        command.retry_after = micros(item.retry_after, "retry_after")
     _carry(command, item)
     return command
 
@@ -173,7 +173,8 @@ def _carry(command: c.Heartbeat | c.Complete, item: m.Beat | m.Completion) -> No
         command.size += len(command.checkpoint)
 
 
-def _failure(failure: Failure) -> bytes:
+def failure_data(failure: Failure) -> bytes:
+    """A failure as it is stored; not too large, and not too deep to be read again."""
     data = packed(failure, "failure")
     if len(data) > limits.MAX_FAILURE:
         raise PayloadTooLarge(f"failure has {len(data)} bytes", field="failure", limit=f"{limits.MAX_FAILURE} bytes")
@@ -191,5 +192,6 @@ def at(error: PerdureError, where: str) -> PerdureError:
     return error
 
 
-def _micros(value: Duration, field: str) -> int:
+def micros(value: Duration, field: str) -> int:
+    """A duration as it is stored."""
     return int(seconds(value, field) * SECOND)

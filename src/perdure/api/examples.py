@@ -33,6 +33,7 @@ _SUCCEEDED = _JOB | {
 }
 _CANCELLING = _RUNNING | {"state": "CANCELLING"}
 
+_RETRY = {"max_attempts": 1, "base": 1, "factor": 2, "cap": 3600, "fatal_types": [], "delays": []}
 _TASK: dict[str, Any] = {
     "task_id": TASK_ID,
     "namespace": "default",
@@ -52,6 +53,14 @@ _TASK: dict[str, Any] = {
     "closed_at": _CLOSED,
     "expires_at": None,
     "deadline": None,
+    "timeouts": {
+        "schedule_to_start": None,
+        "start_to_close": 600,
+        "schedule_to_close": None,
+        "heartbeat": None,
+        "lease": 30,
+    },
+    "retry": _RETRY,
     "worker": "4711@host",
     "idempotency_key": "resize a.png",
     "fairness_key": "",
@@ -97,6 +106,7 @@ _WAITING = _TASK | {
     "job_state": "QUEUED",
     "attempt": 0,
     "max_attempts": 5,
+    "retry": _RETRY | {"max_attempts": 5},
     "updated_at": _CREATED,
     "started_at": None,
     "closed_at": None,

@@ -8,9 +8,14 @@ from typing import Any
 
 import msgspec
 
-from perdure.api.examples import ANSWERS, PROBLEMS, REQUESTS
+from perdure.api import examples, workflow_examples
+from perdure.api import workflow_schema as ws
+from perdure.api.bounds import bound
+from perdure.api.examples import PROBLEMS
 from perdure.api.schema import BatchRequest, CancelRequest, TaskRequest
 
+ANSWERS = examples.ANSWERS | workflow_examples.ANSWERS
+REQUESTS = examples.REQUESTS | workflow_examples.REQUESTS
 _KEY = "apiKey"
 _ALWAYS = ("400", "401", "403", "429", "503")
 _REFUSALS: dict[str, tuple[str, ...]] = {
@@ -22,6 +27,16 @@ _REFUSALS: dict[str, tuple[str, ...]] = {
     "getJob": ("404", "410"),
     "getJobResult": ("404", "409", "410"),
     "cancelJob": ("404", "410"),
+    "startWorkflow": ("409", "413"),
+    "getWorkflow": ("404",),
+    "getWorkflowHistory": ("404",),
+    "getWorkflowResult": ("404", "409"),
+    "signalWorkflow": ("404", "409", "413"),
+    "queryWorkflow": ("404", "409", "413"),
+    "updateWorkflow": ("404", "409", "413"),
+    "cancelWorkflow": ("404", "409"),
+    "terminateWorkflow": ("404", "409"),
+    "completeActivity": ("404", "409", "413"),
 }
 """What an operation may be refused with besides _ALWAYS."""
 _HEADERS: dict[str, dict[str, Any]] = {
@@ -29,9 +44,9 @@ _HEADERS: dict[str, dict[str, Any]] = {
     "Retry-After": {"description": "Seconds until the next look makes sense.", "schema": {"type": "integer"}},
 }
 _ABOUT = (
-    "Durable background jobs. A server with API keys wants `Authorization: Bearer pdk_...`; one without takes the "
-    "namespace from the header `Perdure-Namespace`. Every error is a problem document (RFC 9457) with a stable `code`; "
-    "`retryable` says whether the same request may succeed later."
+    "Durable background jobs and workflows. A server with API keys wants `Authorization: Bearer pdk_...`; one without "
+    "takes the namespace from the header `Perdure-Namespace`. Every error is a problem document (RFC 9457) with a "
+    "stable `code`; `retryable` says whether the same request may succeed later."
 )
 _SHORT = "Short"  #: ends the operation ids of the paths without a version, which are the same as those with one
 
@@ -70,6 +85,7 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
     for path in document["paths"].values():
         for operation in path.values():
             _complete(operation)
+    bound(document)
     return document
 
 
@@ -102,6 +118,13 @@ _BODIES: dict[str, type[msgspec.Struct]] = {
     "enqueueTasks": BatchRequest,
     "cancelTask": CancelRequest,
     "cancelJob": CancelRequest,
+    "startWorkflow": ws.WorkflowRequest,
+    "signalWorkflow": ws.SignalRequest,
+    "queryWorkflow": ws.QueryRequest,
+    "updateWorkflow": ws.UpdateRequest,
+    "cancelWorkflow": ws.EndRequest,
+    "terminateWorkflow": ws.EndRequest,
+    "completeActivity": ws.ActivityRequest,
 }
 """What operations read; handlers read it themselves, so the framework does not know."""
 
@@ -110,6 +133,11 @@ _DESCRIPTIONS = {
     ("getJob", "200"): "It has closed.",
     ("getJobResult", "200"): "What the job returned.",
     ("getJobResult", "202"): "It is still open.",
+    ("getWorkflowResult", "200"): "What the workflow returned.",
+    ("getWorkflowResult", "202"): "It is still open.",
+    ("updateWorkflow", "200"): "It is completed.",
+    ("updateWorkflow", "202"): "There is no answer yet.",
+    ("queryWorkflow", "200"): "What the code answered.",
 }
 
 
@@ -118,7 +146,7 @@ def _show_requests(operation: dict[str, Any], name: str) -> None:
         "schema": {"$ref": f"#/components/schemas/{_BODIES[name].__name__}"},
         "examples": {title: {"value": value} for title, value in REQUESTS[name].items()},
     }
-    required = _BODIES[name] is not CancelRequest
+    required = _BODIES[name] not in (CancelRequest, ws.EndRequest, ws.ActivityRequest)
     operation["requestBody"] = {"required": required, "content": {"application/json": body}}
 
 

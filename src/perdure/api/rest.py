@@ -8,25 +8,39 @@ is still open, while one that has closed answers 200.
 from __future__ import annotations
 
 import logging
-from datetime import datetime
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
-from litestar import Litestar, Request, Response, get, post
+from litestar import Litestar, Response, get, post
 from litestar.di import NamedDependency, Provide
-from litestar.exceptions import HTTPException, InternalServerException
+from litestar.exceptions import HTTPException
 from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
-from litestar.params import FromPath, FromQuery, HeaderParameter, QueryParameter
+from litestar.params import FromPath, FromQuery, QueryParameter
 
-from perdure.api import links, openapi, schema
+from perdure.api import links, openapi, rest_workflows, schema
 from perdure.api.auth import Gate
-from perdure.api.codec import MethodNotAllowed, invalid, problem_headers, unreadable
+from perdure.api.codec import MethodNotAllowed, invalid, problem_headers
 from perdure.api.parking import Parking
+from perdure.api.request import (
+    PACE,
+    AnyRequest,
+    Calling,
+    Key,
+    Serves,
+    Serving,
+    Wait,
+    body_of,
+    moment_of,
+    need_json,
+    read,
+    read_optional,
+    utf8,
+    wait_of,
+)
 from perdure.api.service import Caller, Service
 from perdure.core import limits
 from perdure.core import messages as m
-from perdure.core.durations import seconds
 from perdure.core.errors import (
     Internal,
     InvalidArgument,
@@ -45,24 +59,9 @@ from perdure.engine.outage import Outage
 
 log = logging.getLogger("perdure.api")
 
-PACE = {"Retry-After": "5"}
-"""Seconds between two looks at a job."""
 _UNHEALTHY = 10.0
 """Seconds of an outage after which this server is not healthy."""
 PROBLEM = "application/problem+json"
-
-T = TypeVar("T")
-AnyRequest = Request[Any, Any, Any]
-Serving = NamedDependency[Service]
-Calling = NamedDependency[Caller]
-Serves = NamedDependency[Engine]
-Key = Annotated[
-    str | None,
-    HeaderParameter(name="Idempotency-Key", description="A repeat with this key within 24 hours makes no second task."),
-]
-Wait = Annotated[
-    str, QueryParameter(name="wait", description="Hold the answer back until it has closed: at most 25 seconds, 25s.")
-]
 
 
 # ---------------------------------------------------------------------------------------------------------- tasks
@@ -70,9 +69,9 @@ Wait = Annotated[
 async def enqueue(request: AnyRequest, service: Serving, idempotency_key: Key = None) -> Response[schema.AcceptedTask]:
     """Enqueue a task. With a key, a repeat within 24 hours answers the task that the first request made; another body
     under the same key is a conflict. Without one, a request that is repeated may make a second task."""
-    body = await _body(request)
-    data, written = _read(body, _TASK), _read(body, _PAYLOAD)
-    item = schema.new_task(data, written, _utf8(idempotency_key))
+    body = await body_of(request)
+    data, written = read(body, _TASK), read(body, _PAYLOAD)
+    item = schema.new_task(data, written, utf8(idempotency_key))
     view, duplicate = await service.accept(item)
     return Response(schema.accepted(view, duplicate), status_code=202, headers=_at(view.task_id))
 
@@ -81,8 +80,8 @@ async def enqueue(request: AnyRequest, service: Serving, idempotency_key: Key = 
 async def enqueue_batch(request: AnyRequest, service: Serving) -> schema.BatchReply:
     """Enqueue 1 to 1,000 tasks; the answer has one outcome, a task id or an error, for each, in order. Each may have a
     key of its own, so a batch that is sent again doubles nothing."""
-    body = await _body(request)
-    data, written = _read(body, _BATCH), _read(body, _PAYLOADS)
+    body = await body_of(request)
+    data, written = read(body, _BATCH), read(body, _PAYLOADS)
     outcomes: list[schema.BatchOutcome | None] = []
     items: list[m.NewTask] = []
     limits.integer(len(data.tasks), "tasks", 1, limits.MAX_BATCH)
@@ -103,7 +102,7 @@ def _batch_outcome(item: m.Enqueued) -> schema.BatchOutcome:
 @get("/v1/tasks/{task_id:str}", operation_id="getTask")
 async def get_task(task_id: FromPath[str], service: Serving, wait: Wait = "0") -> Response[schema.TaskDocument]:
     """A task with its attempts, its result or why it failed, and what it waits for."""
-    view = await service.get(m.Get(task_id, wait=_wait(wait)))
+    view = await service.get(m.Get(task_id, wait=wait_of(wait)))
     return Response(schema.document(view), headers=PACE)
 
 
@@ -113,13 +112,14 @@ async def find_tasks(
     state_: Annotated[str | None, QueryParameter(name="state")] = None,
     queue: FromQuery[str | None] = None,
     type_: Annotated[str | None, QueryParameter(name="type")] = None,
-    since: FromQuery[datetime | None] = None,
+    since: FromQuery[str | None] = None,
     limit: FromQuery[int] = 50,
     cursor: FromQuery[str | None] = None,
 ) -> schema.TaskList:
     """Tasks, newest first, without payload and result. Filters are conjunctive; `limit` is the size of a page, at most
     1,000, and `next` of a page the `cursor` of the following one."""
-    body = m.Find(state=state_, queue=queue, type=type_, since=since, limit=limit, cursor=cursor)
+    begun = None if since is None else moment_of(since, "since")
+    body = m.Find(state=state_, queue=queue, type=type_, since=begun, limit=limit, cursor=cursor)
     page = await service.find(body)
     return schema.TaskList([schema.document(view) for view in page.tasks], page.next)
 
@@ -152,7 +152,7 @@ async def get_job(
 ) -> Response[schema.Job]:
     """The job resource of a task: 202 while it is open, 200 once it has closed. `result_url` of one that SUCCEEDED is
     good for 15 minutes without an API key."""
-    view = await service.get(m.Get(job_id, wait=_wait(wait), payload=False))
+    view = await service.get(m.Get(job_id, wait=wait_of(wait), payload=False))
     found = schema.job(view, links.result_url(caller, view.task_id, engine.now()))
     return Response(found, status_code=202 if view.closed_at is None else 200, headers=PACE)
 
@@ -161,7 +161,7 @@ async def get_job(
 async def get_job_result(job_id: FromPath[str], reader: NamedDependency[Service], wait: Wait = "0") -> Response[Any]:
     """What a job returned, alone, once it SUCCEEDED; 202 and the job while it is open; 409 if it failed or was
     canceled. Takes an API key, or the signature of a `result_url`."""
-    view = await reader.get(m.Get(job_id, wait=_wait(wait), payload=False))
+    view = await reader.get(m.Get(job_id, wait=wait_of(wait), payload=False))
     if view.closed_at is None:
         headers = {**PACE, "Location": f"/v1/jobs/{view.task_id}"}
         return Response(schema.job(view), status_code=202, headers=headers)
@@ -192,21 +192,9 @@ async def cancel_job(job_id: FromPath[str], service: Serving, request: AnyReques
     return Response(schema.job(view), status_code=202, headers={**PACE, "Location": f"/v1/jobs/{view.task_id}"})
 
 
-def _wait(given: str) -> float:
-    return seconds(given, "wait", most=limits.MAX_WAIT_SECONDS)
-
-
-def _utf8(header: str | None) -> str | None:
-    """A header's text: its bytes are UTF-8, as those of a body are, although HTTP reads them as Latin-1."""
-    return None if header is None else header.encode("latin-1").decode("utf-8", "surrogateescape")
-
-
 async def _reason(request: AnyRequest) -> str:
-    body = await _body(request)
-    if not body:
-        return ""
-    _need_json(request)
-    return _read(body, _CANCEL).reason
+    given = await read_optional(request, _CANCEL)
+    return "" if given is None else given.reason
 
 
 _TASK = msgspec.json.Decoder(schema.TaskRequest)
@@ -214,22 +202,6 @@ _BATCH = msgspec.json.Decoder(schema.BatchRequest)
 _PAYLOAD = msgspec.json.Decoder(schema.PayloadOnly)
 _PAYLOADS = msgspec.json.Decoder(schema.PayloadsOnly)
 _CANCEL = msgspec.json.Decoder(schema.CancelRequest)
-
-
-async def _body(request: AnyRequest) -> bytes:
-    """InvalidArgument, which nobody will hear, when its sender has gone before the end: no fault of this server."""
-    try:
-        return await request.body()
-    except InternalServerException:
-        raise InvalidArgument("the body was cut off", field="body", limit="a whole body") from None
-
-
-def _read(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:
-    """A request; InvalidArgument names the field. The framework's own reading would take text for numbers."""
-    try:
-        return decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
-        raise unreadable(fault, body) from None
 
 
 # -------------------------------------------------------------------------------------------------------- servers
@@ -260,20 +232,12 @@ async def openapi_document(request: AnyRequest) -> dict[str, Any]:
 
 
 # --------------------------------------------------------------------------------------------------------- errors
-def _need_json(request: AnyRequest) -> None:
-    """Only JSON, said to be JSON: a browser sends other types across origins without asking first."""
-    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if given != "application/json":
-        raise InvalidArgument(
-            f"content type {given[:50]!r}", field="content-type", limit="application/json", kind="str"
-        )
-
-
 _QUERIES: dict[str, tuple[str, ...]] = {
     "find_tasks": ("state", "queue", "type", "since", "limit", "cursor"),
     "get_task": ("wait",),
     "get_job": ("wait",),
     "get_job_result": ("wait", "namespace", *links.Signature._fields),
+    **rest_workflows.QUERIES,
 }
 """What the query of a handler may hold."""
 
@@ -286,7 +250,7 @@ async def _check(request: AnyRequest) -> None:
             limit = ", ".join(known) or "no query"
             raise InvalidArgument(f"{request.url.path} takes no {name[:50]!r} here", field=name[:50], limit=limit)
     if request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers:
-        _need_json(request)
+        need_json(request)
 
 
 def _on_error(_: AnyRequest, error: Exception) -> Response[Problem]:
@@ -342,7 +306,7 @@ def build(engine: Engine, gate: Gate, parking: Parking) -> Litestar:
     return Litestar(
         [
             enqueue, enqueue_batch, get_task, find_tasks, cancel_task, retry_task, get_job, get_job_result, cancel_job,
-            list_queues, list_workers, healthz, openapi_document,
+            list_queues, list_workers, healthz, openapi_document, *rest_workflows.HANDLERS,
         ],
         dependencies={
             "caller": Provide(caller, sync_to_thread=False),

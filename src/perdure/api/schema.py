@@ -126,11 +126,36 @@ class BatchReply(msgspec.Struct):
     tasks: list[BatchOutcome]
 
 
+class TaskTimeouts(msgspec.Struct):
+    """In seconds; null is no limit. `schedule_to_start`: until the first start; `start_to_close`: one attempt;
+    `schedule_to_close`: all of it; `heartbeat`: a silence of the worker; `lease`: how soon a worker that vanished is
+    noticed."""
+
+    schedule_to_start: float | None
+    start_to_close: float | None
+    schedule_to_close: float | None
+    heartbeat: float | None
+    lease: float
+
+
+class TaskRetry(msgspec.Struct):
+    """Waits between attempts, in seconds: the n-th is random, up to min(cap, base * factor ** (n - 1)), or the n-th of
+    `delays`. After a failure of one of `fatal_types` no attempt follows."""
+
+    max_attempts: int
+    base: float
+    factor: float
+    cap: float
+    fatal_types: list[str]
+    delays: list[float]
+
+
 class TaskDocument(msgspec.Struct, kw_only=True):
-    """A task with all that its owner may know. `state` and `job_state` are two views of one state; `attempts` has the
-    running one and the one that ended the task too; `waiting_for` says in words why an open task does not run, and
-    `next_event_at` when something happens to it by itself. `payload` and `result` are JSON values, or {"encoding",
-    "data" (base64)} where the stored encoding is not JSON; lists leave both, and the attempts, out."""
+    """A task with all that its owner may know. `timeouts` and `retry` are what holds for it, defaults included. `state`
+    and `job_state` are two views of one state; `attempts` has the running one and the one that ended the task too;
+    `waiting_for` says in words why an open task does not run, and `next_event_at` when something happens to it by
+    itself. `payload` and `result` are JSON values, or {"encoding", "data" (base64)} where the stored encoding is not
+    JSON; lists leave both, and the attempts, out."""
 
     task_id: str
     namespace: str
@@ -150,6 +175,8 @@ class TaskDocument(msgspec.Struct, kw_only=True):
     closed_at: datetime | None
     expires_at: datetime | None
     deadline: datetime | None
+    timeouts: TaskTimeouts
+    retry: TaskRetry
     worker: str | None
     idempotency_key: str | None
     fairness_key: str
@@ -225,12 +252,9 @@ def new_task(request: TaskRequest, written: PayloadOnly, header_key: str | None 
     key = request.idempotency_key
     if key is not None and header_key is not None and key != header_key:
         raise InvalidArgument("the header Idempotency-Key says something else", field="idempotency_key", kind="str")
-    data = msgspec.json.format(bytes(written.payload), indent=-1)  # so white space makes no other body of it
-    if data.count(b"[") + data.count(b"{") > MAX_DEPTH and (depth := _depth(data)) > MAX_DEPTH:
-        raise InvalidArgument(f"payload is nested {depth} levels deep", field="payload", limit=f"{MAX_DEPTH} levels")
     return m.NewTask(
         type=type_,
-        payload=(Payload(JSON_PLAIN, data),),
+        payload=json_payload(written.payload, "payload"),
         queue=request.queue,
         app=request.app,
         idempotency_key=header_key if key is None else key,
@@ -242,6 +266,14 @@ def new_task(request: TaskRequest, written: PayloadOnly, header_key: str | None 
         timeouts=request.timeouts,
         headers=request.headers,
     )
+
+
+def json_payload(written: msgspec.Raw, field: str) -> Payloads:
+    """A value of a request as it was written, but for white space, which makes no other body of it."""
+    data = msgspec.json.format(bytes(written), indent=-1)
+    if data.count(b"[") + data.count(b"{") > MAX_DEPTH and (depth := _depth(data)) > MAX_DEPTH:
+        raise InvalidArgument(f"{field} is nested {depth} levels deep", field=field, limit=f"{MAX_DEPTH} levels")
+    return (Payload(JSON_PLAIN, data),)
 
 
 def _depth(data: bytes) -> int:
@@ -307,11 +339,14 @@ def document(view: m.TaskView) -> TaskDocument:
     fields = {name: getattr(view, name) for name in _SAME}
     return TaskDocument(
         **fields,
+        timeouts=TaskTimeouts(**_fields(view.timeouts)),
+        retry=TaskRetry(**_fields(view.retry)),
         progress=_progress(view),
         error=_job_error(view),
-        failure=_failure(view.failure),
+        failure=failure_document(view.failure),
         attempts=[
-            {**msgspec.structs.asdict(attempt), "failure": _failure(attempt.failure)} for attempt in view.attempts
+            {**msgspec.structs.asdict(attempt), "failure": failure_document(attempt.failure)}
+            for attempt in view.attempts
         ],
         links=_links(view.task_id),
         payload=None if view.payload is None else value(view.payload),
@@ -324,16 +359,17 @@ def _links(task_id: str) -> TaskLinks:
     return TaskLinks(cancel=f"{path}/cancel", retry=f"{path}/retry", job=f"/v1/jobs/{task_id}", itself=path)
 
 
-_SHAPED = {"progress", "error", "failure", "attempts", "links", "payload", "result"}
+_SHAPED = {"timeouts", "retry", "progress", "error", "failure", "attempts", "links", "payload", "result"}
 _SAME = tuple(name for name in TaskDocument.__struct_fields__ if name not in _SHAPED)
 
 
-def _failure(failure: Failure | None) -> dict[str, Any] | None:
+def failure_document(failure: Failure | None) -> dict[str, Any] | None:
+    """With details as values."""
     if failure is None:
         return None
     shown = msgspec.structs.asdict(failure)
     shown["details"] = value(failure.details)
-    shown["cause"] = _failure(failure.cause)
+    shown["cause"] = failure_document(failure.cause)
     return shown
 
 

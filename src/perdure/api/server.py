@@ -11,8 +11,9 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from perdure.api import rest
+from perdure.api import rest, rest_workflows
 from perdure.api.auth import Gate
+from perdure.api.guard import Guard, Http
 from perdure.api.parking import Parking
 from perdure.api.wire import Receive, Scope, Send, Wire
 from perdure.core.errors import Conflict, PermissionDenied
@@ -40,6 +41,10 @@ class App:
         ):
             await self._wire(scope, receive, send)
         else:
+            if scope["type"] == "http" and scope["method"] == "HEAD":
+                scope = {**scope, "method": "GET"}  # its head is that of GET; uvicorn sends no body
+            if scope["type"] == "http" and scope["path"].startswith(rest_workflows.PREFIX):
+                scope = {**scope, "path": scope["raw_path"].decode("ascii")}
             await self._rest(scope, receive, send)  # type: ignore[arg-type]  # the same protocol by other names
 
     def stop(self) -> None:
@@ -75,6 +80,7 @@ class Server:
         self._port = port
         self._uvicorn: _Uvicorn | None = None
         self._task: asyncio.Task[None] | None = None
+        self._guard: Guard | None = None
         self.url = ""
 
     async def start(self) -> None:
@@ -91,7 +97,7 @@ class Server:
         config = uvicorn.Config(
             self._app,
             loop="uvloop",
-            http="httptools",
+            http=Http,
             ws="websockets-sansio",
             ws_max_size=MAX_BODY + 1024,
             ws_per_message_deflate=False,
@@ -110,6 +116,7 @@ class Server:
         self._uvicorn = _Uvicorn(config)
         self._task = asyncio.create_task(self._uvicorn.serve(sockets=[listener]))
         await self._uvicorn.listening.wait()
+        self._guard = Guard(self._uvicorn.server_state)
 
     async def stop(self) -> None:
         """Parked requests end first. Safe to repeat, and before start."""
@@ -118,6 +125,8 @@ class Server:
             self._uvicorn.should_exit = True
             await self._task
             self._task = None
+            if self._guard is not None:
+                self._guard.stop()
             await self._app.gate.stop()
 
     def _bind(self) -> socket.socket:

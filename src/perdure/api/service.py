@@ -7,19 +7,21 @@ things (`PLANNED`) come in two halves, `plan` and `Plan.finish`, so that a trans
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import msgspec
 
-from perdure.api import drafts, queues, views
+from perdure.api import drafts, queues, turns, views, workflows
 from perdure.api.parking import Parking
+from perdure.api.plan import Plan, as_accepted, as_changed, as_error
+from perdure.api.reading import readable, reading
+from perdure.api.workflows import Workflows
 from perdure.core import commands as c
 from perdure.core import decide, ids, limits
 from perdure.core import messages as m
+from perdure.core import workflow_messages as w
 from perdure.core.describe import is_ready
 from perdure.core.errors import (
     Gone,
@@ -31,23 +33,19 @@ from perdure.core.errors import (
     PerdureError,
     Unavailable,
 )
-from perdure.core.lanes import lane
+from perdure.core.lanes import TURNS, WORK, lane
 from perdure.core.model import HEARTBEAT_SECONDS, LEASE_SECONDS, SECOND, Attempt, Task
 from perdure.core.states import State, is_closed, job_state
 from perdure.engine.dispatch import PollRequest
 from perdure.engine.engine import Engine
 from perdure.engine.watches import first
-from perdure.store.base import Filter, StoreFault
-
-log = logging.getLogger("perdure.api")
-
-T = TypeVar("T")
+from perdure.store.base import Filter
 
 MAX_LEASES = 10_000
 """Beats or completions of one request."""
 _MAX_NUMBER = 2**63 - 1
 
-PLANNED = frozenset({"enqueue", "cancel", "heartbeat", "complete", "close_session"})
+PLANNED = frozenset({"enqueue", "cancel", "heartbeat", "complete", "close_session"}) | workflows.PLANNED
 """Operations that are one `apply` with nothing awaited before or after it."""
 
 
@@ -57,13 +55,6 @@ class Caller(msgspec.Struct, frozen=True):
     namespace: str
     identity: str = ""
     key: bytes = b""  #: the hash of its API key; nothing where the server needs none
-
-
-class Plan(msgspec.Struct):
-    """The commands of a request and what makes its reply (or raises) from their outcomes."""
-
-    commands: Sequence[c.Command]
-    finish: Callable[[Sequence[c.Outcome]], m.Body]
 
 
 def _listening() -> bool:
@@ -88,12 +79,14 @@ class Service:
         self._parking = Parking() if parking is None else parking
         self._alive = alive
         self._drafts = drafts.Draftsman(self._namespace, engine.mint)
+        self._workflows = Workflows(engine, self._namespace, self._identity, self._parking)
         self._planners: dict[str, Callable[..., Plan]] = {
             "enqueue": self._plan_enqueue,
             "cancel": self._plan_cancel,
             "heartbeat": self._plan_heartbeat,
             "complete": self._plan_complete,
             "close_session": self._plan_close_session,
+            **self._workflows.planners,
         }
 
     # ------------------------------------------------------------------------------------------------------ tasks
@@ -145,7 +138,7 @@ class Service:
             task = await self._read(task_id)
         pollers: int | None = None
         if is_ready(task) and not wait:
-            with _reading():
+            with reading():
                 sessions = await self._engine.store.sessions(self._namespace)
             pollers = queues.pollers(sessions)[task.queue]
         attempts = await self._attempts(task)
@@ -154,7 +147,7 @@ class Service:
     async def _attempts(self, task: Task) -> list[m.AttemptView]:
         recorded: list[Attempt] = []
         if _may_have_attempts(task):
-            with _reading():
+            with reading():
                 recorded = await self._engine.store.attempts([task.id])
         return views.attempt_views(task, recorded)
 
@@ -169,11 +162,11 @@ class Service:
             type=None if body.type is None else limits.name(body.type, "type"),
             since=None if body.since is None else limits.microseconds(body.since, "since"),
         )
-        with _reading():
+        with reading():
             tasks = await self._engine.store.find(filter)
         more = len(tasks) > limit
         page = tasks[:limit]
-        return m.TaskPage(_readable(views.task_view, page), ids.text(page[-1].id) if more else None)
+        return m.TaskPage(readable(views.task_view, page), ids.text(page[-1].id) if more else None)
 
     async def cancel(self, body: m.Cancel) -> m.CancelReply:
         return await self._carry_out(self._plan_cancel(body))  # type: ignore[return-value]
@@ -184,7 +177,7 @@ class Service:
         task = await self._read(ids.parse(body.task_id))
         if not is_closed(task.state):
             command = c.Retry(namespace=self._namespace, task_id=task.id)
-            changed = _changed((await self._engine.apply([command]))[0])
+            changed = as_changed((await self._engine.apply([command]))[0])
             return m.RetryReply(ids.text(changed.task_id), changed.state.name)
         again = decide.repeat(task)
         again.task_id = self._engine.mint.task_id(self._engine.now(), ids.slot(task.id))
@@ -205,15 +198,20 @@ class Service:
             slots=limits.integer(body.slots, "slots", 1, 1_000_000),
             build=limits.text(body.build, "build"),
         )
-        _accepted((await self._engine.apply([command]))[0])
-        self._identity = body.identity or self._identity
+        as_accepted((await self._engine.apply([command]))[0])
+        self._identity = self._workflows.identity = body.identity or self._identity
+        self._workflows.build = body.build
         return m.SessionReply(heartbeat=HEARTBEAT_SECONDS, lease=LEASE_SECONDS)
 
     async def poll(self, body: m.Poll) -> m.PollReply:
         limits.integer(len(body.queues), "queues", 1, limits.MAX_QUEUES)
         incarnation = _number(body.incarnation, "incarnation")
         request = PollRequest(
-            lanes=tuple(lane(self._namespace, limits.name(queue, "queues")) for queue in dict.fromkeys(body.queues)),
+            lanes=tuple(
+                lane(self._namespace, limits.name(queue, "queues"), kind)
+                for queue in dict.fromkeys(body.queues)
+                for kind in ((TURNS, WORK) if body.turns else (WORK,))
+            ),
             capacity=limits.integer(body.capacity, "capacity", 1, limits.MAX_CAPACITY),
             incarnation=incarnation,
             worker=self._identity or f"{incarnation:016x}",
@@ -224,7 +222,8 @@ class Service:
         tasks = await self._parking.hold(self._engine.poll(request))
         # A repeated poll is answered by incarnation; whoever guesses another namespace's gets nothing by it.
         ours = [task for task in tasks if task.namespace == self._namespace]
-        return m.PollReply(_readable(views.delivery, ours))  # the delivery lease of one left out ends by itself
+        found = readable(views.delivery, ours)  # the delivery lease of one left out ends by itself
+        return m.PollReply(await turns.with_turns(self._engine, ours, found) if body.turns else found)
 
     async def heartbeat(self, body: m.Heartbeat) -> m.HeartbeatReply:
         return await self._carry_out(self._plan_heartbeat(body))  # type: ignore[return-value]
@@ -240,13 +239,50 @@ class Service:
     async def close_session(self, body: m.CloseSession) -> m.Done:
         return await self._carry_out(self._plan_close_session(body))  # type: ignore[return-value]
 
+    # -------------------------------------------------------------------------------------------------- workflows
+    async def start_workflow(self, body: w.StartWorkflow) -> w.StartReply:
+        return await self._workflows.start(body)
+
+    async def signal_workflow(self, body: w.SignalWorkflow) -> w.RunReply:
+        return await self._carry_out(self.plan("signal_workflow", body))  # type: ignore[return-value]
+
+    async def update_workflow(self, body: w.UpdateWorkflow) -> w.UpdateReply:
+        return await self._workflows.update(body)
+
+    async def query_workflow(self, body: w.QueryWorkflow) -> w.QueryReply:
+        return await self._workflows.query(body)
+
+    async def cancel_workflow(self, body: w.CancelWorkflow) -> w.RunReply:
+        return await self._carry_out(self.plan("cancel_workflow", body))  # type: ignore[return-value]
+
+    async def terminate_workflow(self, body: w.TerminateWorkflow) -> w.RunReply:
+        return await self._carry_out(self.plan("terminate_workflow", body))  # type: ignore[return-value]
+
+    async def describe_workflow(self, body: w.DescribeWorkflow) -> w.WorkflowView:
+        return await self._workflows.describe(body)
+
+    async def result_workflow(self, body: w.ResultWorkflow) -> w.WorkflowView:
+        return await self._workflows.result(body)
+
+    async def find_workflows(self, body: w.FindWorkflows) -> w.WorkflowPage:
+        return await self._workflows.find(body)
+
+    async def history(self, body: w.History) -> w.HistoryReply:
+        return await self._workflows.history(body)
+
+    async def complete_activity(self, body: w.CompleteActivity) -> w.RunReply:
+        return await self._workflows.complete_activity(body)
+
+    async def append(self, body: w.Appends) -> w.AppendReply:
+        return await self._carry_out(self.plan("append", body))  # type: ignore[return-value]
+
     # ------------------------------------------------------------------------------------------------- looking around
     async def queues(self, body: m.ListQueues) -> m.QueuesReply:
-        with _reading():
+        with reading():
             return await queues.overview(self._engine.store, self._namespace, self._engine.now())
 
     async def workers(self, body: m.ListWorkers) -> m.WorkersReply:
-        with _reading():
+        with reading():
             sessions = await self._engine.store.sessions(self._namespace)
         return m.WorkersReply([queues.worker_view(session) for session in sessions])
 
@@ -260,8 +296,7 @@ class Service:
         return self._planners[op](body)
 
     async def _carry_out(self, plan: Plan) -> m.Body:
-        outcomes = await self._engine.apply(plan.commands) if plan.commands else []
-        return plan.finish(outcomes)
+        return await plan.carry_out(self._engine)
 
     def _plan_enqueue(self, body: m.Enqueue) -> Plan:
         limits.integer(len(body.tasks), "tasks", 1, 1 if body.wait else limits.MAX_BATCH)
@@ -291,7 +326,7 @@ class Service:
         )
 
         def finish(outcomes: Sequence[c.Outcome]) -> m.CancelReply:
-            changed = _changed(outcomes[0])
+            changed = as_changed(outcomes[0])
             return m.CancelReply(
                 ids.text(changed.task_id), changed.state.name, job_state(changed.state, changed.cancel_requested)
             )
@@ -342,7 +377,7 @@ class Service:
         command = c.CloseSession(incarnation=_number(body.incarnation, "incarnation"))
 
         def finish(outcomes: Sequence[c.Outcome]) -> m.Done:
-            _accepted(outcomes[0])
+            as_accepted(outcomes[0])
             return m.Done()
 
         return Plan([command], finish)
@@ -351,10 +386,10 @@ class Service:
         outcome = (await self._engine.apply([command]))[0]
         if isinstance(outcome, c.Enqueued):
             return outcome
-        raise _error(outcome)
+        raise as_error(outcome)
 
     async def _read(self, task_id: bytes) -> Task:
-        with _reading():
+        with reading():
             task = (await self._engine.store.read([task_id])).get(task_id)
         return self._found(task_id, task if task is not None and task.namespace == self._namespace else None)
 
@@ -372,26 +407,6 @@ def _task_id(command: c.Command) -> bytes:
     assert isinstance(command, c.Enqueue)
     assert command.task_id is not None
     return command.task_id
-
-
-def _readable(view: Callable[[Task], T], tasks: Sequence[Task]) -> list[T]:
-    """The views of tasks. A row that cannot be read (written by another version, say) must not hide all others."""
-    found: list[T] = []
-    for task in tasks:
-        try:
-            found.append(view(task))
-        except Exception:  # whatever its bytes make of the decoder
-            log.exception("task %s cannot be read and is left out", ids.text(task.id))
-    return found
-
-
-@contextmanager
-def _reading() -> Iterator[None]:
-    """A read that the database did not do may be tried again."""
-    try:
-        yield
-    except StoreFault as fault:
-        raise Unavailable(f"the database does not answer: {fault}", retry_after=1.0) from fault
 
 
 def _may_have_attempts(task: Task) -> bool:
@@ -414,38 +429,21 @@ def _state(name: str) -> int:
 def _enqueued(outcome: c.Outcome) -> m.Enqueued:
     if isinstance(outcome, c.Enqueued):
         return m.Enqueued(ids.text(outcome.task_id), outcome.duplicate)
-    return m.Enqueued(error=_error(outcome).problem())
+    return m.Enqueued(error=as_error(outcome).problem())
 
 
 def _completed(outcome: c.Outcome) -> m.Completed:
     if isinstance(outcome, c.Changed):
         return m.Completed(outcome.state.name)
-    return m.Completed(error=_error(outcome).problem())
+    return m.Completed(error=as_error(outcome).problem())
 
 
 def _action(outcome: c.Outcome) -> str:
     if isinstance(outcome, c.Alive):
         return "cancel" if outcome.cancel else "continue"
-    error = _error(outcome)
+    error = as_error(outcome)
     if isinstance(error, (LeaseLost, NotFound, IllegalMove)):
         return "lost"
     if isinstance(error, Internal):  # a bug must not keep the answers to all other beats from the worker
         return "continue"
     raise error
-
-
-def _changed(outcome: c.Outcome) -> c.Changed:
-    if isinstance(outcome, c.Changed):
-        return outcome
-    raise _error(outcome)
-
-
-def _accepted(outcome: c.Outcome) -> None:
-    if not isinstance(outcome, c.Accepted):
-        raise _error(outcome)
-
-
-def _error(outcome: c.Outcome) -> PerdureError:
-    if isinstance(outcome, PerdureError):
-        return outcome
-    return Internal(f"unexpected outcome {type(outcome).__name__}")

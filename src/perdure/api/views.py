@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from perdure.core import messages as m
 from perdure.core.describe import attempts_begun, last_outcome, waiting_for
 from perdure.core.durations import MAX_SECONDS
@@ -22,6 +24,7 @@ from perdure.core.model import (
     Timeouts,
     unpack,
 )
+from perdure.core.policy import retry_policy, timeouts
 from perdure.core.states import is_closed, job_state
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,11 +35,12 @@ def moment(micros: int) -> datetime:
     return _EPOCH + timedelta(microseconds=micros)
 
 
-def _moment(micros: int | None) -> datetime | None:
+def moment_or_none(micros: int | None) -> datetime | None:
     return None if micros is None else moment(micros)
 
 
-def _value(data: bytes | None, kind: Any) -> Any:
+def value(data: bytes | None, kind: Any) -> Any:
+    """What a column holds."""
     return None if data is None else unpack(data, kind)
 
 
@@ -65,25 +69,27 @@ def task_view(
         created_at=moment(task.created_at),
         updated_at=moment(task.updated_at),
         lost_deliveries=task.lost_deliveries,
-        run_at=_moment(task.run_at or task.ready_at),
-        started_at=_moment(task.started_at),
-        closed_at=_moment(task.closed_at),
-        expires_at=_moment(task.expires_at),
-        deadline=_moment(task.deadline),
+        run_at=moment_or_none(task.run_at or task.ready_at),
+        started_at=moment_or_none(task.started_at),
+        closed_at=moment_or_none(task.closed_at),
+        expires_at=moment_or_none(task.expires_at),
+        deadline=moment_or_none(task.deadline),
+        timeouts=msgspec.structs.replace(timeouts(task), lease=task.lease_length / SECOND),
+        retry=retry_policy(task),
         worker=task.worker,
         idempotency_key=task.idempotency_key,
         fairness_key=task.fairness_key,
         identity=task.identity,
         retry_of=None if task.retry_of is None else text(task.retry_of),
-        progress=_value(task.progress, Progress),
-        failure=_value(task.failure, Failure),
+        progress=value(task.progress, Progress),
+        failure=value(task.failure, Failure),
         attempts=list(attempts),
         waiting_for=waiting_for(task, pollers),
-        next_event_at=None if closed else _moment(task.wake_at),
-        cancel_requested_at=_moment(task.cancel_requested_at),
+        next_event_at=None if closed else moment_or_none(task.wake_at),
+        cancel_requested_at=moment_or_none(task.cancel_requested_at),
         cancel_reason=task.cancel_reason,
-        payload=_value(task.payload, Payloads) if payload else None,
-        result=_value(task.result, Payloads) if result else None,
+        payload=value(task.payload, Payloads) if payload else None,
+        result=value(task.result, Payloads) if result else None,
     )
 
 
@@ -101,9 +107,9 @@ def attempt_views(task: Task, recorded: Sequence[Attempt]) -> list[m.AttemptView
                 attempt=1 + sum(attempt.outcome not in _FREE for attempt in recorded),
                 outcome=last_outcome(task),
                 worker=task.worker,
-                started_at=_moment(task.attempt_started_at),
-                finished_at=_moment(task.closed_at),
-                failure=_value(task.failure, Failure) if task.closed_at is not None else None,
+                started_at=moment_or_none(task.attempt_started_at),
+                finished_at=moment_or_none(task.closed_at),
+                failure=value(task.failure, Failure) if task.closed_at is not None else None,
             )
         )
     return views
@@ -116,7 +122,7 @@ def attempt_view(attempt: Attempt) -> m.AttemptView:
         worker=attempt.worker,
         started_at=moment(attempt.started_at),
         finished_at=moment(attempt.finished_at),
-        failure=_value(attempt.failure, Failure),
+        failure=value(attempt.failure, Failure),
     )
 
 

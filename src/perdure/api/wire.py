@@ -22,10 +22,12 @@ from urllib.parse import quote
 
 import msgspec
 
+from perdure.api import workflows
 from perdure.api.auth import Gate
 from perdure.api.codec import JSON, MSGPACK, Codec, MethodNotAllowed, invalid, problem_headers
 from perdure.api.parking import Parking
-from perdure.api.service import PLANNED, Caller, Plan, Service
+from perdure.api.plan import Plan
+from perdure.api.service import PLANNED, Caller, Service
 from perdure.api.sessions import GRACE, Sessions
 from perdure.core import commands as c
 from perdure.core import messages as m
@@ -40,13 +42,15 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-WAITING = ("poll", "get", "nudge")
+WAITING = frozenset({"poll", "get", "nudge"}) | workflows.WAITING
 """Operations whose answer may be held back."""
 MAX_MESSAGE = 4 * 1024 * 1024
 """Bytes of answers that are put into one message; a larger one travels alone."""
 
 MAX_OPEN = 10_000
 """Requests of one connection that are open at once."""
+MAX_STARTED = 1_000
+"""Requests of one message that are started in one turn of the event loop: others have their turn between."""
 MAX_UNSENT = 64 * 1024 * 1024
 """Bytes of answers that a client has not taken while more requests of it are read."""
 ANSWER_BYTES = 200
@@ -182,7 +186,7 @@ class Connection:
             while (message := await receive())["type"] == "websocket.receive":
                 if not self._wire.gate.admits(self._caller):
                     break  # the key was revoked; whoever connects again is told so
-                self._read(message.get("bytes"))
+                await self._read(message.get("bytes"))
                 if self._unsent > MAX_UNSENT and not await self._room():
                     log.warning("a connection is closed: its client takes no answers")
                     break
@@ -206,12 +210,18 @@ class Connection:
                 return False
         return True
 
-    def _read(self, data: bytes | None) -> None:
+    async def _read(self, data: bytes | None) -> None:
         try:
             frames = _frames(data or b"")
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
             self._answer_error(0, invalid(str(fault)))
             return
+        for start in range(0, len(frames), MAX_STARTED):
+            if start:
+                await asyncio.sleep(0)
+            self._start_all(frames[start : start + MAX_STARTED])
+
+    def _start_all(self, frames: list[_Frame]) -> None:
         planned: dict[str, list[tuple[int, Plan]]] = {}
         for frame in frames:
             try:

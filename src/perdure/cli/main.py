@@ -17,8 +17,8 @@ from perdure.cli import exits, keys, look, tasks, worker
 from perdure.cli.advice import advice
 from perdure.cli.ask import Json
 from perdure.cli.show import show_json
-from perdure.cli.store import StoreOption, shown, using
-from perdure.core.errors import PerdureError
+from perdure.cli.store import RETENTION, RetentionOption, StoreOption, kept_seconds, shown, using
+from perdure.core.errors import PerdureError, TaskCanceled
 from perdure.sdk.logs import TaskLogFilter
 
 PORT = 7400
@@ -52,6 +52,7 @@ def server(
     store: StoreOption,
     host: Annotated[str, typer.Option(help="Beyond this machine only with API keys.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0 takes a free one.")] = PORT,
+    retention: RetentionOption = RETENTION,
 ) -> None:
     """Run a server.
 
@@ -61,8 +62,9 @@ def server(
     def started(url: str) -> None:
         print(f"perdure {version('perdure')}, store {shown(store)}: perdure server on {url}", flush=True)
 
+    kept = kept_seconds(retention)
     with using(store):
-        uvloop.run(perdure.serve(store, host, port, started))
+        uvloop.run(perdure.serve(store, host, port, kept, started))
     log.info("perdure server stopped")
 
 
@@ -95,7 +97,9 @@ def main() -> None:
 
 def report(error: PerdureError) -> None:
     """Say on standard error what went wrong and, below it, what to do."""
-    print(f"error {error.code}: {error.detail}", file=sys.stderr)
+    reason = isinstance(error, TaskCanceled) and error.detail != error.title  # somebody's words, without a context
+    what = f"{error.title}: {error.detail}" if reason else error.detail
+    print(f"error {error.code}: {what}", file=sys.stderr)
     if what_to_do := advice(error):
         print(f"  what to do: {what_to_do}", file=sys.stderr)
 

@@ -12,7 +12,7 @@ from rich.table import Column, Table
 
 from perdure.core.errors import InvalidArgument
 from perdure.core.messages import AttemptView, TaskView
-from perdure.core.model import Failure, Payloads, Progress
+from perdure.core.model import Failure, Payloads, Progress, RetryPolicy, Timeouts
 from perdure.sdk.converter import from_payloads
 
 WIDE = 120
@@ -23,14 +23,25 @@ _LABEL = 18  #: columns of a name before its value
 
 
 def show_json(value: Any) -> None:
-    print(msgspec.json.encode(value).decode())
+    print(msgspec.json.encode(_whole(value)).decode())
+
+
+def _whole(value: Any) -> Any:
+    """With every field: on the wire those that are as usual are left out, and a script must not have to know them."""
+    match value:
+        case msgspec.Struct():
+            return {name: _whole(getattr(value, name)) for name in value.__struct_fields__}
+        case list() | tuple():
+            return [_whole(item) for item in value]
+        case dict():
+            return {name: _whole(item) for name, item in value.items()}
+        case _:
+            return value
 
 
 def plain(view: TaskView) -> dict[str, Any]:
     """A task as JSON, with payload and result as values where they are JSON themselves."""
-    fields: dict[str, Any] = msgspec.to_builtins(view)
-    fields["payload"], fields["result"] = _value(view.payload), _value(view.result)
-    return {name: value for name, value in fields.items() if value is not None}
+    return {**_whole(view), "payload": _value(view.payload), "result": _value(view.result)}
 
 
 def show_list(views: Sequence[TaskView]) -> None:
@@ -82,6 +93,12 @@ def _fields(view: TaskView) -> Iterator[tuple[str, str]]:
                 yield name, view.state + (f" (as a job {view.job_state})" if view.job_state != view.state else "")
             case "attempt":
                 yield name, f"{view.attempt} of {view.max_attempts}"
+            case "run_at" if view.run_at is not None:
+                yield "due", time(view.run_at)
+            case "timeouts":
+                yield name, _timeouts(view.timeouts)
+            case "retry":
+                yield name, _retry(view.retry)
             case "progress" if view.progress is not None:
                 yield name, _progress(view.progress)
             case "failure" if view.failure is not None:
@@ -89,14 +106,31 @@ def _fields(view: TaskView) -> Iterator[tuple[str, str]]:
             case "attempts":
                 for attempt in view.attempts:
                     yield f"  attempt {attempt.attempt}", _attempt(attempt)
-            case "payload" | "result":
+            case "payload" | "result" if value is not None:
                 yield name, msgspec.json.encode(value).decode()
             case "job_state" | "max_attempts":
                 pass  # said beside state and attempt
             case _ if isinstance(moment := getattr(view, name), datetime):
                 yield name.removesuffix("_at"), time(moment)
-            case _ if value not in ("", 0):
+            case _ if value not in ("", 0, None):
                 yield name, str(value)
+
+
+def _timeouts(timeouts: Timeouts) -> str:
+    given = ((name.replace("_", " "), getattr(timeouts, name)) for name in timeouts.__struct_fields__)
+    return ", ".join(f"{name} {seconds:g} s" for name, seconds in given if seconds is not None)
+
+
+def _retry(retry: RetryPolicy) -> str:
+    attempts = f"{retry.max_attempts} attempt{'s' if retry.max_attempts > 1 else ''}"
+    if retry.max_attempts == 1:
+        return attempts
+    if retry.delays:
+        waits = f"waits {', '.join(f'{delay:g}' for delay in retry.delays)} s"
+    else:
+        waits = f"waits up to {retry.base:g} s, {retry.factor:g} times longer each, {retry.cap:g} s at most"
+    fatal = f", none after {', '.join(retry.fatal_types)}" if retry.fatal_types else ""
+    return f"{attempts}, {waits}{fatal}"
 
 
 def _attempt(attempt: AttemptView) -> str:

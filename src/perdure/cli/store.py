@@ -11,9 +11,13 @@ from urllib.parse import urlsplit
 
 import typer
 
+from perdure.core.durations import seconds
 from perdure.core.errors import InvalidArgument, NotFound, Unavailable
+from perdure.database import LEAST_RETENTION_SECONDS
 
 StoreOption = Annotated[str, typer.Option(envvar="PERDURE_STORE", help="sqlite:///FILE or postgresql://...")]
+RetentionOption = Annotated[str, typer.Option(help="How long closed tasks are kept: 1d at least.")]
+RETENTION = "30d"
 
 _HOST = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(:\d*)?")
 _FILE = "sqlite:///"
@@ -56,6 +60,11 @@ def _check_hosts(url: str) -> None:
             f"{shown(url)!r} has no host and port that can be read; in user and password write : / ? # [ ] @ as %XX",
             field="store",
         )
+
+
+def kept_seconds(retention: str) -> float:
+    """Of a RetentionOption."""
+    return seconds(retention, "retention", least=LEAST_RETENTION_SECONDS)
 
 
 def need_file(url: str) -> None:

@@ -14,6 +14,8 @@ from perdure.app import AsyncPerdure
 from perdure.cli.ask import LOCAL, ApiKey, Json, Namespace, Server, call
 from perdure.cli.show import plain, show_json, show_list, show_task
 from perdure.cli.watch import watched
+from perdure.core.messages import TimeoutOptions
+from perdure.core.model import RetryPolicy
 
 cli = typer.Typer(help="Enqueue, look at, wait for, cancel and retry tasks.", no_args_is_help=True)
 
@@ -32,6 +34,14 @@ class State(StrEnum):
     EXPIRED = "EXPIRED"
 
 
+def _time(text: str) -> datetime:
+    """Of this machine's time zone, unless it names another one."""
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no time such as 2026-07-01 or 2026-07-01T08:30") from None
+
+
 @cli.command()
 def enqueue(
     name: Annotated[str, typer.Argument(help="Name of the task.")],
@@ -40,12 +50,16 @@ def enqueue(
     key: Annotated[str | None, typer.Option(help="Idempotency key: a repeat answers the first task.")] = None,
     delay: Annotated[str | None, typer.Option(help='Such as "90s" or "1h30m".')] = None,
     priority: Annotated[int, typer.Option(min=1, max=5, help="1 first, 5 last.")] = 3,
+    max_attempts: Annotated[
+        int | None, typer.Option(min=1, max=10_000, help="Of the task; 5 if not given, 1 is no retry.")
+    ] = None,
+    timeout: Annotated[str | None, typer.Option(help='Longest time of one attempt, such as "10m".')] = None,
     server: Server = LOCAL,
     api_key: ApiKey = None,
     namespace: Namespace = None,
     json: Json = False,
 ) -> None:
-    """Enqueue a task and print its id.
+    """Enqueue a task and print its id. What @task says of it is not known here: queue, retries, limits.
 
     Example: perdure tasks enqueue resize_image '{"path": "a.png"}' --key a.png
     """
@@ -56,7 +70,16 @@ def enqueue(
         raise typer.BadParameter(f"the payload is not JSON: {error}") from None
 
     async def ask(app: AsyncPerdure) -> tuple[str, bool]:
-        job = await app.enqueue(name, value, idempotency_key=key, queue=queue, delay=delay, priority=priority)
+        job = await app.enqueue(
+            name,
+            value,
+            idempotency_key=key,
+            queue=queue,
+            delay=delay,
+            priority=priority,
+            retry=None if max_attempts is None else RetryPolicy(max_attempts=max_attempts),
+            timeouts=None if timeout is None else TimeoutOptions(start_to_close=timeout),
+        )
         return job.id, job.duplicate
 
     id, duplicate = call(server, api_key, namespace, ask, makes=True)
@@ -80,7 +103,10 @@ def list_tasks(
     state: Annotated[State | None, typer.Option(case_sensitive=False, help="In capitals or not.")] = None,
     queue: Annotated[str | None, typer.Option()] = None,
     type: Annotated[str | None, typer.Option(help="Name of the task.")] = None,
-    since: Annotated[datetime | None, typer.Option(help="Created then or later, in local time.")] = None,
+    since: Annotated[
+        datetime | None,
+        typer.Option(parser=_time, metavar="TIME", help="Created then or later: 2026-07-01, or 2026-07-01T08:30."),
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000)] = 50,
     cursor: Annotated[str | None, typer.Option(help="The `next` of the page before.")] = None,
     server: Server = LOCAL,
@@ -100,7 +126,7 @@ def list_tasks(
             state=None if state is None else state.value,
             queue=queue,
             type=type,
-            since=None if since is None else since.astimezone(),
+            since=since,
             limit=limit,
             cursor=cursor,
         ),
@@ -110,7 +136,7 @@ def list_tasks(
         return
     show_list(page.tasks)
     if page.next:
-        print(f"more: --cursor {page.next}")
+        print(f"more: --cursor {page.next}", file=sys.stderr)
 
 
 @cli.command()

@@ -16,7 +16,7 @@ from perdure import app as perdure
 from perdure.app import AsyncPerdure
 from perdure.cli.exits import HOPELESS, USAGE
 from perdure.cli.load import folder, load
-from perdure.cli.store import shown, using
+from perdure.cli.store import RETENTION, RetentionOption, kept_seconds, shown, using
 
 DEV_STORE = "sqlite:///perdure-dev.db"
 
@@ -112,8 +112,9 @@ def work(
 def develop(
     target: Target,
     queue: Queues = None,
-    slots: Slots = 10,
+    slots: Slots = 100,
     port: Annotated[int, typer.Option(help="Of the server, on this machine only.")] = 7400,
+    retention: RetentionOption = RETENTION,
 ) -> None:
     """Run a server and a worker for development; the worker starts again when a source file changes.
 
@@ -126,8 +127,9 @@ def develop(
     command = [sys.executable, "-m", "perdure", "worker", target, "--slots", str(slots), "--drain", "5", "--supervised"]
     for name in queue or []:
         command += ["--queue", name]
+    kept = kept_seconds(retention)
     with using(store):
-        status = uvloop.run(_develop(store, port, command, folder(target)))
+        status = uvloop.run(_develop(store, port, kept, command, folder(target)))
     raise typer.Exit(status)
 
 
@@ -145,8 +147,8 @@ async def _supervise(
         return await app.supervise(command, processes, hopeless, files, health)
 
 
-async def _develop(store: str, port: int, command: list[str], files: Path) -> int:
-    async with perdure.running_server(store, "127.0.0.1", port) as url, AsyncPerdure(url) as app:
+async def _develop(store: str, port: int, kept: float, command: list[str], files: Path) -> int:
+    async with perdure.running_server(store, "127.0.0.1", port, kept) as url, AsyncPerdure(url) as app:
         # A file with an error in it is about to be saved again.
         supervised = app.supervise([*command, "--server", url], 1, HOPELESS - {USAGE}, files)
         supervising = asyncio.create_task(supervised)

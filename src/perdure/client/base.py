@@ -12,10 +12,11 @@ from __future__ import annotations
 from typing import Protocol
 
 from perdure.core import messages as m
+from perdure.core import workflow_messages as w
 
 
 class Service(Protocol):
-    """See the bodies in core/messages.py for fields, units, defaults and limits."""
+    """See the bodies in core/messages.py and core/workflow_messages.py for fields, units, defaults and limits."""
 
     async def enqueue(self, body: m.Enqueue) -> m.EnqueueReply: ...
 
@@ -46,6 +47,36 @@ class Service(Protocol):
     async def queues(self, body: m.ListQueues) -> m.QueuesReply: ...
 
     async def workers(self, body: m.ListWorkers) -> m.WorkersReply: ...
+
+    async def start_workflow(self, body: w.StartWorkflow) -> w.StartReply:
+        """WorkflowAlreadyStarted where the id policies forbid another run."""
+        ...
+
+    async def signal_workflow(self, body: w.SignalWorkflow) -> w.RunReply:
+        """NotFound for an unknown workflow id or run, WorkflowClosed for a closed one; so do the next calls."""
+        ...
+
+    async def update_workflow(self, body: w.UpdateWorkflow) -> w.UpdateReply: ...
+
+    async def query_workflow(self, body: w.QueryWorkflow) -> w.QueryReply:
+        """Of closed runs too. Unavailable, naming the queue, when no worker answered."""
+        ...
+
+    async def cancel_workflow(self, body: w.CancelWorkflow) -> w.RunReply: ...
+
+    async def terminate_workflow(self, body: w.TerminateWorkflow) -> w.RunReply: ...
+
+    async def describe_workflow(self, body: w.DescribeWorkflow) -> w.WorkflowView: ...
+
+    async def result_workflow(self, body: w.ResultWorkflow) -> w.WorkflowView: ...
+
+    async def find_workflows(self, body: w.FindWorkflows) -> w.WorkflowPage: ...
+
+    async def history(self, body: w.History) -> w.HistoryReply: ...
+
+    async def complete_activity(self, body: w.CompleteActivity) -> w.RunReply: ...
+
+    async def append(self, body: w.Appends) -> w.AppendReply: ...
 
     async def close(self) -> None:
         """Let go of the connection; open calls raise Unavailable."""

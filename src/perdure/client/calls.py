@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from perdure.core import messages as m
+from perdure.core import workflow_messages as w
 
 
 class Calls(ABC):
@@ -65,4 +66,52 @@ class Calls(ABC):
 
     async def workers(self, body: m.ListWorkers) -> m.WorkersReply:
         reply: m.WorkersReply = await self._ask("workers", body)
+        return reply
+
+    async def start_workflow(self, body: w.StartWorkflow) -> w.StartReply:
+        reply: w.StartReply = await self._ask("start_workflow", body)
+        return reply
+
+    async def signal_workflow(self, body: w.SignalWorkflow) -> w.RunReply:
+        reply: w.RunReply = await self._ask("signal_workflow", body)
+        return reply
+
+    async def update_workflow(self, body: w.UpdateWorkflow) -> w.UpdateReply:
+        reply: w.UpdateReply = await self._ask("update_workflow", body)
+        return reply
+
+    async def query_workflow(self, body: w.QueryWorkflow) -> w.QueryReply:
+        reply: w.QueryReply = await self._ask("query_workflow", body)
+        return reply
+
+    async def cancel_workflow(self, body: w.CancelWorkflow) -> w.RunReply:
+        reply: w.RunReply = await self._ask("cancel_workflow", body)
+        return reply
+
+    async def terminate_workflow(self, body: w.TerminateWorkflow) -> w.RunReply:
+        reply: w.RunReply = await self._ask("terminate_workflow", body)
+        return reply
+
+    async def describe_workflow(self, body: w.DescribeWorkflow) -> w.WorkflowView:
+        reply: w.WorkflowView = await self._ask("describe_workflow", body)
+        return reply
+
+    async def result_workflow(self, body: w.ResultWorkflow) -> w.WorkflowView:
+        reply: w.WorkflowView = await self._ask("result_workflow", body)
+        return reply
+
+    async def find_workflows(self, body: w.FindWorkflows) -> w.WorkflowPage:
+        reply: w.WorkflowPage = await self._ask("find_workflows", body)
+        return reply
+
+    async def history(self, body: w.History) -> w.HistoryReply:
+        reply: w.HistoryReply = await self._ask("history", body)
+        return reply
+
+    async def append(self, body: w.Appends) -> w.AppendReply:
+        reply: w.AppendReply = await self._ask("append", body)
+        return reply
+
+    async def complete_activity(self, body: w.CompleteActivity) -> w.RunReply:
+        reply: w.RunReply = await self._ask("complete_activity", body)
         return reply

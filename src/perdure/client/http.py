@@ -2,8 +2,8 @@
 
 Every operation may be repeated without harm (ids and keys are made by the caller, completions and polls are answered
 as before), so a call whose connection breaks is repeated here, for RETRY_SECONDS, and so is one that the server
-refuses for now. The one exception is an enqueue with an item that has no idempotency key: once sent, it ends in
-OutcomeUnknown.
+refuses for now. The exceptions are calls without what tells a repeat from a second one: once sent, they end in
+OutcomeUnknown. See `repeatable`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from perdure.client.packing import packed
 from perdure.client.transport import CONNECT_SECONDS, ConnectionBroken, Transport, answer_within, read_reply
 from perdure.client.websocket import Hook, WebSocketTransport
 from perdure.core import messages as m
+from perdure.core import workflow_messages as w
 from perdure.core.errors import OutcomeUnknown, Unavailable
 
 RETRY_SECONDS = 30.0
@@ -64,7 +65,7 @@ class HttpService(Calls):
 
     async def _ask(self, op: str, body: m.Body) -> Any:
         data = packed(body)
-        wait = body.wait if isinstance(body, (m.Poll, m.Get, m.Enqueue, m.Nudge)) else 0.0
+        wait = getattr(body, "wait", 0.0)
         loop = asyncio.get_running_loop()
         deadline: float | None = None
         failures = 0
@@ -92,7 +93,19 @@ class HttpService(Calls):
 
 def repeatable(body: m.Body) -> bool:
     """Whether sending this again after it may have been committed does no harm."""
-    return not isinstance(body, m.Enqueue) or all(item.idempotency_key is not None for item in body.tasks)
+    match body:
+        case m.Enqueue():
+            return all(item.idempotency_key is not None for item in body.tasks)
+        case w.StartWorkflow() | w.SignalWorkflow():
+            return bool(body.request_id)
+        case w.CancelWorkflow():
+            return bool(body.request_id or body.run_id)
+        case w.TerminateWorkflow():
+            return bool(body.run_id)  # else it might end the next run of that workflow id
+        case w.CompleteActivity():
+            return False  # by then another attempt may run, or another activity have the id
+        case _:
+            return True
 
 
 class PostTransport:

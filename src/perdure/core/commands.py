@@ -6,8 +6,25 @@ from __future__ import annotations
 import msgspec
 
 from perdure.core.errors import PerdureError
+from perdure.core.events import (
+    WorkflowExecutionCancelRequested,
+    WorkflowExecutionSignaled,
+    WorkflowExecutionStarted,
+)
 from perdure.core.model import Lease, Task
+from perdure.core.run import Run, UpdateRequest
 from perdure.core.states import State
+from perdure.core.turn_commands import TurnCommand
+
+
+class Start(msgspec.Struct, kw_only=True, gc=False):
+    """What makes an Enqueue the start of a workflow run. `run` and `event` are drafts without ids."""
+
+    run: Run
+    event: WorkflowExecutionStarted
+    id_reuse: str = "allow_duplicate"
+    id_conflict: str = "fail"
+    signal: WorkflowExecutionSignaled | None = None
 
 
 class Enqueue(msgspec.Struct, kw_only=True, gc=False):
@@ -25,6 +42,7 @@ class Enqueue(msgspec.Struct, kw_only=True, gc=False):
     task_id: bytes | None = None  #: minted at the first try and kept over the next ones
     minted: bool = False  #: by the caller, who may send it again: it may be there already
     place: int | None = None  #: given when a batch first takes it: batches in flight keep the order of arrival
+    start: Start | None = None  #: of a workflow run; `key` is then the workflow id, `digest` the request id
 
 
 class Cancel(msgspec.Struct, kw_only=True, gc=False):
@@ -67,6 +85,39 @@ class Complete(msgspec.Struct, kw_only=True, gc=False):
 OUTCOMES = ("succeeded", "failed", "canceled", "released")
 
 
+class Append(msgspec.Struct, kw_only=True, gc=False):
+    """What the code of a run asked for in its turn. `after` is the last event that its worker knows; `final` ends the
+    turn."""
+
+    lease: Lease
+    after: int
+    commands: list[TurnCommand]
+    final: bool
+    size: int = 0
+    identity: str = ""
+    build: str = ""
+
+
+class Tell(msgspec.Struct, kw_only=True, gc=False):
+    """A message for a run: the one of `run_id`, or the current one of the workflow id. With a `request_id` it arrives
+    once; an update is told apart by its own id."""
+
+    namespace: str
+    workflow_id: str
+    run_id: bytes | None = None
+    message: WorkflowExecutionSignaled | WorkflowExecutionCancelRequested | UpdateRequest
+    request_id: str = ""
+    size: int = 0
+
+
+class Terminate(msgspec.Struct, kw_only=True, gc=False):
+    namespace: str
+    workflow_id: str
+    run_id: bytes | None = None
+    reason: str = ""
+    identity: str = ""
+
+
 class OpenSession(msgspec.Struct, kw_only=True, gc=False):
     namespace: str
     incarnation: int
@@ -105,13 +156,38 @@ class Trim(msgspec.Struct, kw_only=True, gc=False):
 
 
 Chore = Ring | Reap | Trim
-Command = Enqueue | Cancel | Retry | Heartbeat | Complete | OpenSession | CloseSession | Chore
+Addressed = Tell | Terminate
+"""Commands that name a run by its workflow id."""
+Command = Enqueue | Cancel | Retry | Heartbeat | Complete | Append | Addressed | OpenSession | CloseSession | Chore
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):
     task_id: bytes
     duplicate: bool
     created_at: int = 0  #: 0 where an earlier try or request made it
+
+
+class Started(msgspec.Struct, frozen=True, gc=False):
+    """The run of a workflow id; `started` is False where it was open before."""
+
+    run_id: bytes
+    started: bool = True
+
+
+class Told(msgspec.Struct, frozen=True, gc=False):
+    """The message is in the inbox of this run. `answer_id` is the row that gets the answer to an update."""
+
+    run_id: bytes
+    answer_id: bytes | None = None
+
+
+class Appended(msgspec.Struct, frozen=True, gc=False):
+    """The state of the run, and the id of the last event of its history; 0 in the answer to a repeated append by which
+    the run closed."""
+
+    run_id: bytes
+    state: State
+    last: int
 
 
 class Changed(msgspec.Struct, frozen=True, gc=False):
@@ -138,4 +214,4 @@ class Did(msgspec.Struct, frozen=True, gc=False):
     count: int
 
 
-Outcome = Enqueued | Changed | Alive | Accepted | Did | PerdureError
+Outcome = Enqueued | Started | Told | Appended | Changed | Alive | Accepted | Did | PerdureError

@@ -18,7 +18,7 @@ from __future__ import annotations
 from copy import copy
 
 from perdure.core import commands
-from perdure.core.effects import Change, Close, Effect, Insert, Lease, Record
+from perdure.core.effects import Change, Close, Delete, Effect, Insert, Lease, Record
 from perdure.core.errors import IllegalMove, InvalidArgument, LeaseLost
 from perdure.core.ids import Mint
 from perdure.core.model import (
@@ -34,7 +34,10 @@ from perdure.core.model import (
 )
 from perdure.core.policy import backoff, retry_policy, timeouts, wake_at
 from perdure.core.rounds import Rounds
-from perdure.core.states import Cause, State, is_closed, move
+from perdure.core.states import Cause, Kind, State, is_closed, move
+
+KEPT = (Kind.JOB, Kind.WORKFLOW, Kind.UPDATE)
+"""Kinds of which a closed row is kept; of the others the history of their parent tells."""
 
 POSTPONED = 60 * SECOND  #: microseconds until a row that could not be decided upon is looked at again
 
@@ -63,7 +66,7 @@ def enqueue(command: commands.Enqueue, now: int, rounds: Rounds) -> Insert:
 def claim(task: Task, session: int, worker: str, poll: int, now: int, bits: int) -> Lease:
     """A delivery lease: short until the worker acknowledges receipt. `bits` are random. For tasks without time-outs SQL
     repeats this rule (`Batch.exchange`)."""
-    task, now = _own(task, now)
+    task, now = own(task, now)
     task.state = move(task.state, Cause.CLAIM)
     task.place = task.ready_at = None
     task.lease_number += 1
@@ -85,7 +88,7 @@ def claim(task: Task, session: int, worker: str, poll: int, now: int, bits: int)
 def beat(task: Task, command: commands.Heartbeat, now: int) -> Task:
     """The task after a heartbeat of its current lease. A rule that SQL repeats, because a heartbeat is one
     statement; the contract suite holds the stores to this function."""
-    task, now = _own(task, now)
+    task, now = own(task, now)
     task.received = True
     task.lost_deliveries = 0
     task.lease_until = now + task.lease_length
@@ -127,32 +130,32 @@ def complete(
                 raise InvalidArgument("nobody asked to cancel this task", field="outcome", kind="str")
             task.attempt += 1
             task.failure = command.failure or task.failure
-            effects = [_close(task, Cause.YIELD, now)]
+            effects = [close(task, Cause.YIELD, now)]
         case "released":
             effects = _hand_back(task, Cause.RELEASE, "released", now, rounds)
         case other:
             limit = ", ".join(commands.OUTCOMES)
             raise InvalidArgument(f"outcome is {other!r}", field="outcome", limit=limit, kind="str")
     after = effects[-1]
-    assert not isinstance(after, Record)
+    assert isinstance(after, (Change, Close, Delete))
     after.task.done_state = int(after.task.state)
     return effects, after.task.state
 
 
-def succeed(task: Task, command: commands.Complete, now: int) -> Close:
+def succeed(task: Task, command: commands.Complete, now: int) -> Close | Delete:
     """The end of a leased job that succeeded. Nothing but the lease decides about it, so stores do it in one statement
     (`Batch.succeed`); like `beat` it is a rule that SQL repeats, and the contract suite holds the stores to it."""
     task, now = _completed(task, command, now)
     task.attempt += 1
     task.result = command.result
-    closed = _close(task, Cause.SUCCEED, now)
+    closed = close(task, Cause.SUCCEED, now)
     task.done_state = int(task.state)
     return closed
 
 
 def _completed(task: Task, command: commands.Complete, now: int) -> tuple[Task, int]:
     """A copy on which the end of this lease is noted, and the time of it."""
-    task, now = _own(task, now)
+    task, now = own(task, now)
     task.done_number, task.done_bits = command.lease.number, command.lease.bits
     task.received = True
     task.started_at = task.started_at or task.attempt_started_at
@@ -183,11 +186,11 @@ def cancel(task: Task, command: commands.Cancel, now: int) -> list[Effect]:
     """CANC-01 to CANC-03. Nothing to do for a task that is closed or already asked to cancel (CANC-12)."""
     if is_closed(task.state) or task.cancel_requested_at is not None:
         return []
-    task, now = _own(task, now)
+    task, now = own(task, now)
     task.cancel_requested_at = now
     task.cancel_reason = command.reason or None
     if task.state != State.LEASED:
-        return [_close(task, Cause.CANCEL, now)]
+        return [close(task, Cause.CANCEL, now)]
     task.cancel_deadline = now + CANCEL_GRACE_SECONDS * SECOND
     task.wake_at = wake_at(task)
     return [Change(task)]
@@ -195,7 +198,7 @@ def cancel(task: Task, command: commands.Cancel, now: int) -> list[Effect]:
 
 def retry(task: Task, now: int, rounds: Rounds) -> list[Effect]:
     """An operator cuts the back-off of an open task short."""
-    task, now = _own(task, now)
+    task, now = own(task, now)
     task.state = move(task.state, Cause.RETRY)
     task.ready_at = None
     task.place = rounds.next(task.lane, task.fairness_key)
@@ -231,17 +234,17 @@ def repeat(closed: Task) -> commands.Enqueue:
 def ring(task: Task, now: int, mint: Mint, rounds: Rounds, hold_until: int) -> list[Effect]:
     """The alarm of an open task. All causes that are due, in one fixed order; the first that moves the task wins. Until
     `hold_until` no lease expires: after an outage the living must be heard before anyone is declared dead."""
-    task, now = _own(task, now)
+    task, now = own(task, now)
     leased = task.state == State.LEASED
     if _due(task.deadline, now):
         if task.state == State.ENQUEUED and task.started_at is None:
-            return [_close(task, Cause.EXPIRE, now, _timeout("schedule_to_close"))]
+            return [close(task, Cause.EXPIRE, now, _timeout("schedule_to_close"))]
         task.attempt += leased
-        return [_close(task, Cause.OVERRUN, now, _timeout("schedule_to_close", task.failure))]
+        return [close(task, Cause.OVERRUN, now, _timeout("schedule_to_close", task.failure))]
     if leased:
         if _due(task.cancel_deadline, now):
             task.attempt += 1
-            return [_close(task, Cause.FORCE, now)]
+            return [close(task, Cause.FORCE, now)]
         silent = now >= hold_until and _due(task.heartbeat_deadline, now)
         if not task.received and (silent or _due(task.attempt_deadline, now)):
             return _lease_ended(task, "its receipt was never acknowledged", now, mint, rounds)
@@ -253,7 +256,7 @@ def ring(task: Task, now: int, mint: Mint, rounds: Rounds, hold_until: int) -> l
             if _due(task.lease_until, now):
                 return _lease_ended(task, "no heartbeat came within the lease", now, mint, rounds)
     elif task.state == State.ENQUEUED and task.started_at is None and _due(task.expires_at, now):
-        return [_close(task, Cause.EXPIRE, now, _timeout("schedule_to_start"))]
+        return [close(task, Cause.EXPIRE, now, _timeout("schedule_to_start"))]
     elif task.place is None and _due(task.ready_at, now):
         if task.state == State.RETRY_WAIT:
             task.state = move(task.state, Cause.RETRY)
@@ -265,7 +268,7 @@ def ring(task: Task, now: int, mint: Mint, rounds: Rounds, hold_until: int) -> l
 
 def postpone(task: Task, now: int) -> list[Effect]:
     """A row that could not be decided upon: out of the way of the others for a minute. Its state stays."""
-    task, now = _own(task, now)
+    task, now = own(task, now)
     task.wake_at = now + POSTPONED
     if task.state == State.ENQUEUED:
         task.place, task.ready_at = None, task.wake_at
@@ -274,7 +277,7 @@ def postpone(task: Task, now: int) -> list[Effect]:
 
 def abandon(task: Task, reason: str, now: int, mint: Mint, rounds: Rounds) -> list[Effect]:
     """The worker that holds the lease is gone: the lease ends now, not when its time is over."""
-    task, now = _own(task, now)
+    task, now = own(task, now)
     return _lease_ended(task, reason, now, mint, rounds)
 
 
@@ -282,7 +285,7 @@ def _lease_ended(task: Task, reason: str, now: int, mint: Mint, rounds: Rounds) 
     """A lease ended without completion. Only receipt, or the third undelivered lease in a row, makes it an attempt."""
     if task.cancel_requested_at is not None:
         task.attempt += task.received
-        return [_close(task, Cause.FORCE, now)]
+        return [close(task, Cause.FORCE, now)]
     if not task.received:
         task.lost_deliveries += 1
         if task.lost_deliveries <= LOST_DELIVERIES_FREE:
@@ -294,13 +297,13 @@ def _lease_ended(task: Task, reason: str, now: int, mint: Mint, rounds: Rounds) 
 def _hand_back(task: Task, cause: Cause, outcome: str, now: int, rounds: Rounds) -> list[Effect]:
     """Back to the front of the queue, no attempt spent; canceled instead, if that was asked for."""
     if task.cancel_requested_at is not None:
-        return [_close(task, Cause.YIELD, now)]
-    record = _record(task, outcome, task.attempt + 1, now, None)
+        return [close(task, Cause.YIELD, now)]
+    noted = record(task, outcome, task.attempt + 1, now, None)
     task.state = move(task.state, cause)
-    _end_lease(task)
+    end_lease(task)
     task.place = rounds.front(task.lane)
     task.wake_at = wake_at(task)
-    return [record, Change(task)]
+    return [noted, Change(task)]
 
 
 def _attempt_failed(
@@ -311,37 +314,38 @@ def _attempt_failed(
     task.attempt += 1
     task.failure = failure
     if task.cancel_requested_at is not None:
-        return [_close(task, Cause.YIELD, now)]
+        return [close(task, Cause.YIELD, now)]
     policy = retry_policy(task)
     if not retryable or task.attempt >= task.max_attempts or type_ in policy.fatal_types:
-        return [_close(task, Cause.EXHAUST, now)]
+        return [close(task, Cause.EXHAUST, now)]
     ready_at = now + (backoff(policy, task.attempt, mint) if wait is None else wait)
     if task.deadline is not None and ready_at >= task.deadline:
-        return [_close(task, Cause.EXHAUST, now, _timeout("schedule_to_close", failure))]
-    record = _record(task, outcome, task.attempt, now, failure)
+        return [close(task, Cause.EXHAUST, now, _timeout("schedule_to_close", failure))]
+    noted = record(task, outcome, task.attempt, now, failure)
     task.state = move(task.state, cause)
-    _end_lease(task)
+    end_lease(task)
     task.ready_at = ready_at
     task.wake_at = wake_at(task)
-    return [record, Change(task)]
+    return [noted, Change(task)]
 
 
-def _close(task: Task, cause: Cause, now: int, failure: bytes | None = None) -> Close:
+def close(task: Task, cause: Cause, now: int, failure: bytes | None = None) -> Close | Delete:
+    """The end of a task that this decision owns."""
     task.state = move(task.state, cause)
     task.failure = failure or (None if task.state == State.SUCCEEDED else task.failure)
     task.closed_at = now
     task.place = task.wake_at = None
-    return Close(task)
+    return Close(task) if task.kind in KEPT else Delete(task)
 
 
-def _end_lease(task: Task) -> None:
+def end_lease(task: Task) -> None:
     task.session = task.poll = None
     task.lease_until = task.attempt_deadline = task.heartbeat_deadline = task.cancel_deadline = None
     task.lost_deliveries = 0 if task.received else task.lost_deliveries
     task.received = False
 
 
-def _record(task: Task, outcome: str, attempt: int, now: int, failure: bytes | None) -> Record:
+def record(task: Task, outcome: str, attempt: int, now: int, failure: bytes | None) -> Record:
     return Record(
         Attempt(
             task_id=task.id,
@@ -368,7 +372,7 @@ def _timeout(which: str, cause: bytes | None = None) -> bytes:
     )
 
 
-def _own(task: Task, now: int) -> tuple[Task, int]:
+def own(task: Task, now: int) -> tuple[Task, int]:
     """A copy to change, and a `now` that is not before the row's last change."""
     task = copy(task)
     now = max(now, task.updated_at)

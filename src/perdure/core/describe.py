@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 from perdure.core.model import Failure, Task, unpack
-from perdure.core.states import State
+from perdure.core.run import Run
+from perdure.core.states import Kind, State
 
 
 def waiting_for(task: Task, pollers: int | None = None) -> str:
@@ -28,6 +32,53 @@ def waiting_for(task: Task, pollers: int | None = None) -> str:
             return "children or messages"
         case _:
             return ""
+
+
+_CHILDREN = {Kind.ACTIVITY: "activity", Kind.TIMER: "timer", Kind.WORKFLOW: "child workflow", Kind.MESSAGE: "message"}
+"""Those that the code of a run waits for."""
+_NAMED = 3  #: children that are named; of more there is only the number
+
+
+def run_waits_for(task: Task, run: Run, children: Sequence[Task], pollers: int | None = None) -> str:
+    """The same for a workflow run, given its open children. `pollers`: how many worker processes poll its queue."""
+    match task.state:
+        case State.ENQUEUED if task.place is not None and pollers == 0:
+            return f"a worker: none is registered for queue {task.queue!r}"
+        case State.ENQUEUED if task.place is not None:
+            return f"a free worker on queue {task.queue!r}: its code is to go on"
+        case State.RETRY_WAIT:
+            return f"the next try of its turn, which failed {run.failures} times in a row"
+        case State.LEASED if task.received:
+            return f"worker {task.worker}, which runs its code"
+        case State.WAITING if run.paused:
+            return "somebody to resume it: it is paused"
+        case State.WAITING:
+            return _awaited(children)
+        case _:
+            return waiting_for(task, pollers)
+
+
+def _awaited(children: Sequence[Task]) -> str:
+    counts = Counter(child.kind for child in children if child.kind in _CHILDREN)
+    if not counts:
+        return "a signal, an update or a cancel request"
+    parts: list[str] = []
+    for kind, count in counts.items():
+        word = _CHILDREN[kind]
+        if count > _NAMED:
+            parts.append(f"{count} {word.removesuffix('y')}{'ies' if word.endswith('y') else 's'}")
+        else:
+            parts.extend(f"{word} {_name(child)!r}" for child in children if child.kind == kind)
+    return ", ".join(parts)
+
+
+def _name(child: Task) -> str:
+    return child.idempotency_key or "" if child.kind == Kind.TIMER else child.type
+
+
+def is_stuck(task: Task, run: Run) -> bool:
+    """Whether the turns of an open run fail: its code does not go on until somebody mends it."""
+    return run.failures > 0 and task.failure is not None and task.closed_at is None
 
 
 def is_ready(task: Task) -> bool:

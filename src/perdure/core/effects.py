@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import msgspec
 
-from perdure.core.model import Attempt, Task
+from perdure.core.model import Attempt, Key, Task
+from perdure.core.run import Message, Page, Run
 
 
 class Insert(msgspec.Struct, frozen=True, gc=False):
@@ -28,7 +29,15 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 
 class Close(msgspec.Struct, frozen=True, gc=False):
-    """The task is closed and moves out of the table of open tasks."""
+    """The task is closed and moves out of the table of open tasks. `continued`: by another run of the same workflow id,
+    so nobody who waits for its end hears of this one's."""
+
+    task: Task
+    continued: bool = False
+
+
+class Delete(msgspec.Struct, frozen=True, gc=False):
+    """The child of a run is closed, and leaves nothing but what its parent's history says."""
 
     task: Task
 
@@ -39,4 +48,43 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     attempt: Attempt
 
 
-Effect = Insert | Lease | Change | Close | Record
+class PutRun(msgspec.Struct, frozen=True, gc=False):
+    """The workflow columns of a run change."""
+
+    run: Run
+
+
+class Append(msgspec.Struct, frozen=True, gc=False):
+    """More of a history."""
+
+    page: Page
+
+
+class Post(msgspec.Struct, frozen=True, gc=False):
+    """A message for an inbox."""
+
+    message: Message
+
+
+class Take(msgspec.Struct, frozen=True, gc=False):
+    """The messages of an inbox up to a number are not needed any more."""
+
+    run_id: bytes
+    seq: int
+
+
+class Forward(msgspec.Struct, frozen=True, gc=False):
+    """What is left in an inbox goes to the next run."""
+
+    run_id: bytes
+    to: bytes
+
+
+class PassOn(msgspec.Struct, frozen=True, gc=False):
+    """A key goes from one task to another."""
+
+    old: Key
+    new: Key
+
+
+Effect = Insert | Lease | Change | Close | Delete | Record | PutRun | Append | Post | Take | Forward | PassOn

@@ -10,13 +10,17 @@
      ├─ Conflict                 409  the state of things forbids it
      │   ├─ IdempotencyConflict       same key, other body
      │   ├─ LeaseLost                 somebody else owns the task now: stop, commit nothing
-     │   └─ IllegalMove               a move that the state table does not know; nothing was changed
+     │   ├─ IllegalMove               a move that the state table does not know; nothing was changed
+     │   ├─ WorkflowAlreadyStarted    a run of this workflow id is open, or must not be repeated
+     │   ├─ WorkflowClosed            it can take no message any more
+     │   └─ UnhandledMessages         for workers: show the code what arrived, then close
      ├─ ResourceExhausted        429  slow down
      ├─ Unavailable              503  try again after `retry_after` seconds
      │   └─ OutcomeUnknown            it may or may not have been committed
      ├─ Internal                 500  our fault
      └─ outcomes that `result()` raises; REST answers them where a result is asked for:
-         TaskFailed, TaskCanceled, TaskExpired, WaitTimeout
+         TaskFailed (of updates and queries of a workflow: UpdateFailed, QueryFailed), TaskCanceled, TaskTerminated,
+         TaskExpired, WaitTimeout
 
 What a handler raises to steer its own retries: RetryableError, FatalError. `Cancelled` derives from BaseException, so
 that `except Exception` in application code cannot swallow it.
@@ -129,6 +133,18 @@ class IllegalMove(Conflict):
     code, title = "illegal_move", "The task is in no state that allows this"
 
 
+class WorkflowAlreadyStarted(Conflict):
+    code, title = "workflow_already_started", "A run of this workflow id exists"
+
+
+class WorkflowClosed(Conflict):
+    code, title = "workflow_closed", "The workflow run is closed"
+
+
+class UnhandledMessages(Conflict):
+    code, title = "unhandled_messages", "The run cannot close before its code has seen the messages that arrived"
+
+
 class ResourceExhausted(PerdureError):
     code, title, status, retryable = "resource_exhausted", "Too much at once", 429, True
 
@@ -153,6 +169,25 @@ class TaskFailed(PerdureError):
     def __init__(self, failure: Failure) -> None:
         super().__init__(f"{failure.type}: {failure.message}" if failure.type else failure.message)
         self.failure = failure
+
+
+class UpdateFailed(TaskFailed):
+    """An update of a workflow failed: `failure.code` is "update_rejected" where its validator refused it, and
+    "workflow_closed" where the run closed before it answered."""
+
+    code, title = "update_failed", "The update failed"
+
+
+class QueryFailed(TaskFailed):
+    """The code of a workflow could not answer a query: `failure` says why."""
+
+    code, title = "query_failed", "The query failed"
+
+
+class TaskTerminated(PerdureError):
+    """Somebody closed the workflow without asking its code."""
+
+    code, title, status = "task_terminated", "The workflow was terminated", 409
 
 
 class TaskCanceled(PerdureError):

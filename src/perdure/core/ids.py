@@ -19,6 +19,7 @@ from perdure.core.model import Lease
 _SYSTEM = random.SystemRandom()
 SLOTS = 1 << 14
 _HEX = "0123456789abcdef"
+_NO_JOB = 1 << 31  #: in the number of a lease token
 
 
 def slot_of(*parts: str) -> int:
@@ -78,14 +79,17 @@ def parse(value: str, field: str = "task_id") -> bytes:
 
 def lease_token(lease: Lease) -> bytes:
     """The lease as workers carry it: 28 bytes."""
-    return lease.task_id + lease.number.to_bytes(4, "big") + lease.bits.to_bytes(8, "big", signed=True)
+    number = lease.number if lease.job else lease.number | _NO_JOB
+    return lease.task_id + number.to_bytes(4, "big") + lease.bits.to_bytes(8, "big", signed=True)
 
 
 def parse_lease(token: bytes) -> Lease:
     """The lease of a token; InvalidArgument when the token was not made here."""
     if len(token) != 28:
         raise InvalidArgument("lease is not a lease token", field="lease", limit="28 bytes", kind="bytes")
-    return Lease(token[:16], int.from_bytes(token[16:20], "big"), int.from_bytes(token[20:], "big", signed=True))
+    number = int.from_bytes(token[16:20], "big")
+    bits = int.from_bytes(token[20:], "big", signed=True)
+    return Lease(token[:16], number & ~_NO_JOB, bits, not number & _NO_JOB)
 
 
 class Mint:

@@ -1,9 +1,10 @@
-"""A lane: what one claim looks through. (namespace, queue, class), the class being work of jobs and activities or,
-later, turns of workflows."""
+"""A lane: what one claim looks through. (namespace, queue, class), the class being work of jobs and activities, or
+turns of workflows."""
 
 from __future__ import annotations
 
 WORK = "w"
+TURNS = "t"
 
 
 def lane(namespace: str, queue: str, kind: str = WORK) -> str:

@@ -5,7 +5,10 @@ A check raises InvalidArgument with the field, the limit and the kind of the val
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from perdure.core import messages
 from perdure.core.durations import MAX_SECONDS, seconds
@@ -21,11 +24,16 @@ MAX_FATAL_TYPES = 100
 MAX_DELAYS = 100  #: of a retry policy
 MAX_BATCH = 1_000  #: tasks of one enqueue request (TASK-06)
 MAX_BODY = 16 * 1024 * 1024  #: bytes of a request body
+MAX_HEAD = 64 * 1024  #: bytes of a URL and its headers
+REQUEST_SECONDS = 60.0  #: for a request to arrive whole over HTTP, from its first byte or the connection's beginning
 MAX_CAPACITY = 1_000  #: tasks of one poll
 MAX_QUEUES = 100  #: queues of one poll
 MAX_WAIT_SECONDS = 25.0  #: longest answer held back (JOB-14)
 MAX_PAGE = 1_000
 MAX_PRIORITY = 5
+MAX_MEMO = 32 * 1024  #: bytes of all values of a memo (names count too)
+MAX_ATTRIBUTES = 100  #: search attributes of a run
+MAX_ATTRIBUTE_TEXTS = 100  #: of a search attribute that is a list
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -207,9 +215,66 @@ def new_task(item: messages.NewTask) -> None:
 
 
 def minted(value: bytes, key: str | None) -> bytes:
-    """An id that a caller made: 16 bytes with the version and variant of a UUIDv7, and no key beside it."""
+    """An id that a caller made, and no key beside it."""
     if key is not None:
         raise InvalidArgument("minted excludes idempotency_key", field="minted", limit="one of them", kind="bytes")
+    return made_id(value, "minted")
+
+
+def made_id(value: bytes, field: str) -> bytes:
+    """An id that a caller made: 16 bytes with the version and variant of a UUIDv7."""
+    _is(value, bytes, field, "16 bytes of a UUIDv7")
     if len(value) != 16 or value[6] >> 4 != 7 or value[8] >> 6 != 2:
-        raise InvalidArgument("minted is not a task id", field="minted", limit="16 bytes of a UUIDv7", kind="bytes")
+        raise InvalidArgument(f"{field} is not a task id", field=field, limit="16 bytes of a UUIDv7", kind="bytes")
     return value
+
+
+def choice(value: str, field: str, allowed: Collection[str]) -> str:
+    """One of a few words."""
+    limit = ", ".join(allowed)
+    _is(value, str, field, limit)
+    if value not in allowed:
+        raise InvalidArgument(f"{field} is {value[:50]!r}", field=field, limit=limit, kind="str")
+    return value
+
+
+def memo(value: dict[str, Payloads], field: str = "memo") -> dict[str, Payloads]:
+    """What a run carries for its readers: names and payloads."""
+    _is(value, dict, field, "a map of payloads")
+    size = 0
+    for key, payloads in value.items():
+        name(key, field)
+        payload(payloads, f"{field}.{key}", MAX_MEMO)
+        size += len(key.encode()) + sum(len(item.data) for item in payloads)
+    if size > MAX_MEMO:
+        raise PayloadTooLarge(f"{field} has {size} bytes", field=field, limit=f"{MAX_MEMO} bytes", kind="bytes")
+    return value
+
+
+def search_attributes(value: dict[str, Any], field: str = "search_attributes") -> dict[str, Any]:
+    """Names and plain values: text, a 64-bit integer, a finite number, a truth value, or a list of texts."""
+    _is(value, dict, field, "a map of values")
+    if len(value) > MAX_ATTRIBUTES:
+        raise InvalidArgument(f"{field} has {len(value)} names", field=field, limit=f"{MAX_ATTRIBUTES} names")
+    for key, item in value.items():
+        name(key, field)
+        _attribute(item, f"{field}.{key}")
+    return value
+
+
+def _attribute(item: object, field: str) -> None:
+    match item:
+        case bool():
+            return
+        case str():
+            text(item, field)
+        case int() if -(2**63) <= item < 2**63:
+            return
+        case float() if math.isfinite(item):
+            return
+        case list() | tuple() if len(item) <= MAX_ATTRIBUTE_TEXTS and all(isinstance(part, str) for part in item):
+            for part in item:
+                text(part, field)
+        case _:
+            limit = f"text, a 64-bit integer, a finite number, true or false, or a list of {MAX_ATTRIBUTE_TEXTS} texts"
+            raise InvalidArgument(f"{field} is {item!r}"[:100], field=field, limit=limit, kind=type(item).__name__)

@@ -9,15 +9,20 @@ from __future__ import annotations
 
 from datetime import datetime
 
-import msgspec
-
+from perdure.core import workflow_messages as w
+from perdure.core.body import Body as Body  # part of this vocabulary
 from perdure.core.durations import Duration
 from perdure.core.errors import Problem
-from perdure.core.model import Failure, Payload, Payloads, Progress, RetryPolicy
-
-
-class Body(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True, gc=False):
-    """Base of all bodies. They hold values only, never each other in a circle, so the collector need not track them."""
+from perdure.core.model import (
+    DEFAULT_RETRY,
+    NO_TIMEOUTS,
+    Failure,
+    Payload,
+    Payloads,
+    Progress,
+    RetryPolicy,
+    Timeouts,
+)
 
 
 # ---------------------------------------------------------------------------------------------------------- tasks
@@ -125,6 +130,8 @@ class TaskView(Body):
     closed_at: datetime | None = None
     expires_at: datetime | None = None
     deadline: datetime | None = None
+    timeouts: Timeouts = NO_TIMEOUTS  #: those that hold for it, wherever they were said, `lease` always (B048)
+    retry: RetryPolicy = DEFAULT_RETRY  #: the same
     worker: str | None = None
     idempotency_key: str | None = None
     fairness_key: str = ""
@@ -199,6 +206,7 @@ class Poll(Body):
     queues: list[str]
     capacity: int
     wait: float = 25.0
+    turns: bool = False  #: it runs workflows too, and remembers those that it has worked on
 
 
 class Delivery(Body):
@@ -217,6 +225,7 @@ class Delivery(Body):
     start_to_close: float | None = None
     lease_seconds: float = 30.0  #: beat at least every third of it
     retry: RetryPolicy | None = None
+    turn: w.Turn | None = None  #: of a workflow run: its code is to go on
 
 
 class PollReply(Body):
@@ -356,5 +365,17 @@ OPS: dict[str, tuple[type[Body], type[Body]]] = {
     "close_session": (CloseSession, Done),
     "queues": (ListQueues, QueuesReply),
     "workers": (ListWorkers, WorkersReply),
+    "start_workflow": (w.StartWorkflow, w.StartReply),
+    "signal_workflow": (w.SignalWorkflow, w.RunReply),
+    "update_workflow": (w.UpdateWorkflow, w.UpdateReply),
+    "query_workflow": (w.QueryWorkflow, w.QueryReply),
+    "cancel_workflow": (w.CancelWorkflow, w.RunReply),
+    "terminate_workflow": (w.TerminateWorkflow, w.RunReply),
+    "describe_workflow": (w.DescribeWorkflow, w.WorkflowView),
+    "result_workflow": (w.ResultWorkflow, w.WorkflowView),
+    "find_workflows": (w.FindWorkflows, w.WorkflowPage),
+    "history": (w.History, w.HistoryReply),
+    "complete_activity": (w.CompleteActivity, w.RunReply),
+    "append": (w.Appends, w.AppendReply),
 }
 """Every operation of the protocol: its name, the body it takes and the body it answers."""

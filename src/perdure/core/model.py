@@ -118,6 +118,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
     task_id: bytes
     number: int
     bits: int
+    job: bool = True  #: of a standalone job, whose success needs no look at anything else
 
 
 class Task(msgspec.Struct, gc=False):
@@ -180,13 +181,16 @@ class Task(msgspec.Struct, gc=False):
     done_number: int = 0
     done_bits: int = 0
     done_state: int = 0
+    # its parent, if it is an activity, a timer or another child of a workflow run
+    parent_run_id: bytes | None = None
+    parent_event_id: int | None = None  #: the event that began it there
     # once closed
     result: bytes | None = None
     closed_at: int | None = None
 
     @property
     def lease(self) -> Lease:
-        return Lease(self.id, self.lease_number, self.lease_bits)
+        return Lease(self.id, self.lease_number, self.lease_bits, self.kind == Kind.JOB)
 
 
 class Attempt(msgspec.Struct, gc=False):

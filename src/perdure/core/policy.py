@@ -52,5 +52,7 @@ def wake_at(task: Task, hold_until: int = 0) -> int | None:
                 task.deadline,
                 task.cancel_deadline,
             )
+        case State.WAITING:
+            return _earliest(task.ready_at, task.deadline)
         case _:
             return None

@@ -7,7 +7,7 @@ arises: `decide.py` does. A move that is not in MOVES raises IllegalMove and cha
     LEASED     one worker owns it; every write of that worker carries the lease
     WAITING    a workflow run that waits for children or messages; a timer that waits for its alarm
     RETRY_WAIT an attempt failed; the alarm gives the task its place back
-    the rest   closed: absorbing, seen by the owner, moved out of the table of open tasks
+    the rest   closed: absorbing, seen by the owner, moved out of the table of open tasks (children of a run: deleted)
 
 `lease`, `attempt` and `lost_deliveries` are three counts. Any end of a lease after the worker acknowledged receipt
 spends an attempt; a release never does; a lease that ends without receipt does from the third in a row on.
@@ -45,6 +45,9 @@ class Kind(IntEnum):
     ACTIVITY = 2
     WORKFLOW = 3
     TIMER = 4
+    MESSAGE = 5  #: a signal or a cancel request on its way to another run; a child like the next two
+    UPDATE = 6  #: waits for what the code of a run answers to an update
+    SWEEP = 7  #: closes the children of a closed run, some at a time
 
 
 class Cause(IntEnum):
@@ -63,6 +66,14 @@ class Cause(IntEnum):
     FORCE = 11  #: the worker did not end it within the grace period
     EXPIRE = 12  #: it waited longer than schedule-to-start allows, and never started
     OVERRUN = 13  #: schedule-to-close is over
+    WAIT = 14  #: the turn is over, and the run waits for children or messages
+    GO_ON = 15  #: the turn is over, and messages came meanwhile: the next one is due
+    WAKE = 16  #: something that it may wait for has happened
+    ANSWER = 17  #: it need not wait any more: a timer that rang, an update that was answered
+    REFUSE = 18  #: an update that was answered with a failure
+    TERMINATE = 19  #: closed from outside
+    TIME_OUT = 20  #: the run or execution time-out of a workflow is over
+    CONTINUE = 21  #: the code asked for a fresh history
 
 
 CLOSED_FROM = State.SUCCEEDED
@@ -85,6 +96,15 @@ MOVES: dict[tuple[State, Cause], State] = {
     (_S.RETRY_WAIT, _C.RETRY): _S.ENQUEUED,
     (_S.RETRY_WAIT, _C.CANCEL): _S.CANCELED,
     (_S.RETRY_WAIT, _C.OVERRUN): _S.FAILED,
+    (_S.LEASED, _C.WAIT): _S.WAITING,
+    (_S.LEASED, _C.GO_ON): _S.ENQUEUED,
+    (_S.LEASED, _C.CONTINUE): _S.CONTINUED_AS_NEW,
+    (_S.WAITING, _C.WAKE): _S.ENQUEUED,
+    (_S.WAITING, _C.ANSWER): _S.SUCCEEDED,
+    (_S.WAITING, _C.REFUSE): _S.FAILED,
+    (_S.WAITING, _C.CANCEL): _S.CANCELED,
+    **{(state, _C.TERMINATE): _S.TERMINATED for state in (_S.ENQUEUED, _S.LEASED, _S.WAITING, _S.RETRY_WAIT)},
+    **{(state, _C.TIME_OUT): _S.TIMED_OUT for state in (_S.ENQUEUED, _S.LEASED, _S.WAITING, _S.RETRY_WAIT)},
 }
 
 

@@ -4,9 +4,11 @@
     keys     reserve all keys, before any row is locked; read who holds those that were lost
     beats    heartbeats, in one fenced statement of their own
     succeed  jobs that simply succeeded, in one fenced statement too
+    resolve  workflow ids that commands name
     lock     the rows that commands name, skipping those held elsewhere, which go to the next batch
     read     what became of rows that were not there
     claim    for all waiting polls
+    hang     parents, runs and inboxes, in statements sent after the locks were granted (workflows.py)
     decide   one command after another, with core/; then the alarms; then hand out what is ready
     flush    deletes, updates, inserts
 
@@ -17,23 +19,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from perdure.core import commands as c
-from perdure.core import decide, ids, pulse
+from perdure.core import decide, ids, pulse, runs
+from perdure.core.effects import Effect
 from perdure.core.errors import LeaseLost, NotFound, PerdureError
 from perdure.core.ids import Mint
 from perdure.core.model import SECOND, Task
 from perdure.core.rounds import Rounds
-from perdure.core.states import State, is_closed
+from perdure.core.states import Kind, State, is_closed
 from perdure.engine import exchange, sessions
 from perdure.engine.dispatch import Parked, assign, demands
 from perdure.engine.gather import Item
 from perdure.engine.intake import Intake
 from perdure.engine.ledger import Ledger
 from perdure.engine.marks import Marks
+from perdure.engine.starts import Starts
+from perdure.engine.workflows import Histories, Items, Workflows
 from perdure.store.base import Batch as Rows
 from perdure.store.base import Doubled, Place
 
@@ -41,6 +46,11 @@ log = logging.getLogger("perdure.engine")
 
 KEY_EXTENSION = 3600 * SECOND  #: how much longer an expired key lives whose task is still open
 HOLD_UNKNOWN = SECOND  #: microseconds that lease expiry waits while another server has the pulse
+
+Named = c.Complete | c.Cancel | c.Retry | c.Append | c.Tell | c.Terminate | c.Enqueue
+"""Commands about rows that they name."""
+Due = list[tuple[Item, list[Task], Callable[[Task], Any]]]
+"""Chores, the rows that each is about, and what to decide about such a row."""
 
 
 class Batch:
@@ -58,6 +68,7 @@ class Batch:
         timed: Container[str] = (),
         doubled: bool = False,
         patient: bool = False,
+        histories: Histories,
     ) -> None:
         self.items = items
         self.polls = polls
@@ -76,6 +87,8 @@ class Batch:
         self._fresh: list[Parked] = []  #: polls that did not get leases of an earlier answer again
         self.timed: str | None = None  #: a lane in which a task with time-outs was met by an exchange
         self._exchange = False  #: all of this is one
+        self._workflows = Workflows(self.ledger, mint, rounds, histories)
+        self._onto: Items = []  #: starts that concern a run which is open
         self._doubled = doubled  #: some of the ids that callers made are taken
         self._watched = watched  #: somebody waits here for these tasks to close
         self._patient = patient  #: wait for the lock of the one row that this batch names
@@ -106,7 +119,8 @@ class Batch:
     def nudges(self) -> list[tuple[int, bytes]]:
         """(Worker process, task) of leases whose tasks were asked to cancel."""
         canceled = (o.task_id for _, o in self.answers if isinstance(o, c.Changed) and o.cancel_requested)
-        leased = (self.ledger.rows[task_id] for task_id in canceled if task_id in self.ledger.rows)
+        leased = [self.ledger.rows[task_id] for task_id in canceled if task_id in self.ledger.rows]
+        leased += self._workflows.canceled
         return [(task.session, task.id) for task in leased if task.session is not None]
 
     async def run(self, rows: Rows, marks: Marks | None, monotonic: float) -> None:
@@ -123,22 +137,62 @@ class Batch:
         enqueues = await self._let_in(rows, work.get(c.Enqueue, []))
         await self._beats(rows, work.get(c.Heartbeat, []))
         named = [*await self._succeed(rows, work.get(c.Complete, [])), *work.get(c.Cancel, []), *work.get(c.Retry, [])]
+        workflows = self._workflows
+        named += work.get(c.Append, [])
+        if addressed := [*work.get(c.Tell, []), *work.get(c.Terminate, [])]:
+            named += await workflows.resolve(rows, addressed)
+        named += self._onto
         gone = await self._lock(rows, named)
         await sessions.serve(self, rows, [*work.get(c.OpenSession, []), *work.get(c.CloseSession, [])])
         await self._claim(rows, marks, monotonic)
         chores = [*work.get(c.Ring, []), *work.get(c.Reap, []), *work.get(c.Trim, [])]
         due = await self._read_chores(rows, chores)
+        due = await self._hang(rows, named, due)
         self._now = rows.now
-        await self._learn(rows)
+        await self._learn(rows, workflows.lanes_of(named))
         for item, command in named:
-            self._answer(item, self._decide, command, gone.get(_task_of(command)))
+            self._answer(item, self._decide, item, command, gone.get(workflows.ids_of(item)[0]))
         self._hand_out(self._claimed)
         for chore, tasks, decision in due:
             self._chore(chore, tasks, decision)
         for item, command in enqueues:
             self._answer(item, self._enqueue, command)
+        self.answers += workflows.answers
         self._match()
         await self._flush(rows, [i for _, command in enqueues if command.minted and (i := command.task_id)])
+
+    async def _hang(self, rows: Rows, named: Items, due: Due) -> Due:
+        """What hangs on the rows that are locked by now: parents, runs, inboxes, request ids. Commands whose rows are
+        not all to be had are deferred and removed from `named`; such alarms ring again."""
+        rows_of = self.ledger.rows
+        if not any(task.kind != Kind.JOB for task in rows_of.values()):
+            return due
+        workflows = self._workflows
+        main = {item: workflows.ids_of(item)[0] for item, _ in named}
+        due = [(item, await workflows.errands(rows, tasks), decision) for item, tasks, decision in due]
+        children = [rows_of[i] for i in main.values() if i in rows_of]
+        children += [task for _, tasks, _ in due for task in tasks]
+        held = await workflows.relatives(rows, children)
+        if held:
+            self._put_off(named, [item for item, task_id in main.items() if task_id in held])
+            due = [(item, [t for t in tasks if t.id not in held], decision) for item, tasks, decision in due]
+        in_turn = {i for item, i in main.items() if isinstance(item.command, (c.Append, c.Complete))}
+        in_turn.update(task.id for tasks in self._claimed.values() for task in tasks)
+        in_turn.update(task.id for parked in self.polls for task in parked.tasks)
+        await workflows.read(rows, in_turn)
+        await workflows.reserve(rows, named)
+        await workflows.read_first(named)
+        for parked in self.polls:
+            for task in parked.tasks:
+                if task.kind == Kind.WORKFLOW:
+                    parked.request.turns[task.id] = workflows.prepared(task)
+        return due
+
+    def _put_off(self, named: Items, items: list[Item]) -> None:
+        """These go to the next batch."""
+        self.deferred.extend(items)
+        later = set(items)
+        named[:] = [pair for pair in named if pair[0] not in later]
 
     async def _run_exchange(self, rows: Rows, marks: Marks | None, monotonic: float) -> None:
         [parked] = self.polls
@@ -179,10 +233,21 @@ class Batch:
     async def _let_in(self, rows: Rows, enqueues: list[tuple[Item, Any]]) -> list[tuple[Item, Any]]:
         """Those of `enqueues` that make tasks."""
         intake = Intake(rows)
+        starts = [pair for pair in enqueues if pair[1].start is not None]
+        if starts:
+            enqueues = [pair for pair in enqueues if pair[1].start is None]
         enqueues = await intake.free(await intake.new(enqueues) if self._doubled else enqueues)
         self.answers += intake.answers
         self.deferred += intake.deferred
-        return enqueues
+        return [*enqueues, *await self._let_start(rows, starts)] if starts else enqueues
+
+    async def _let_start(self, rows: Rows, starts: Items) -> Items:
+        intake = Starts(rows)
+        free = await intake.free(starts)
+        self.answers += intake.answers
+        self.deferred += intake.deferred
+        self._onto = [(item, item.command) for item in self._workflows.target(intake.onto)]
+        return free
 
     async def _beats(self, rows: Rows, beats: list[tuple[Item, Any]]) -> None:
         """Beats of one lease count as one, the last progress and checkpoint winning; beats of another lease of the same
@@ -249,21 +314,22 @@ class Batch:
         done = item.command
         if not isinstance(done, c.Complete) or done.outcome != "succeeded":
             return False
-        return not (item.deferrals or self._patient or done.lease.task_id in self._watched)
+        lease = done.lease
+        return not (item.deferrals or self._patient or not lease.job or lease.task_id in self._watched)
 
     async def _lock(self, rows: Rows, named: list[tuple[Item, Any]]) -> dict[bytes, Task]:
         """Lock the named rows into the ledger; what became of those that are closed. Items whose row is held elsewhere
         are deferred and removed from `named`."""
         if not named:
             return {}
-        ids = list(dict.fromkeys(_task_of(command) for _, command in named))
+        ids_of = {item: self._workflows.ids_of(item) for item, _ in named}
+        ids = list(dict.fromkeys(i for found in ids_of.values() for i in found))
         self.ledger.load((await rows.lock(ids, wait=self._patient)).values())
         missing = [task_id for task_id in ids if task_id not in self.ledger.rows]
         traces = await rows.trace(missing) if missing else {}
         held = {task_id for task_id, task in traces.items() if not is_closed(task.state)}
         if held:
-            self.deferred.extend(item for item, command in named if _task_of(command) in held)
-            named[:] = [pair for pair in named if _task_of(pair[1]) not in held]
+            self._put_off(named, [item for item, found in ids_of.items() if not held.isdisjoint(found)])
         return traces
 
     async def _claim(self, rows: Rows, marks: Marks | None, monotonic: float) -> None:
@@ -272,6 +338,7 @@ class Batch:
             request = parked.request
             if parked.repeated:
                 parked.tasks = await rows.leased_by(request.incarnation, request.capacity, poll=request.poll)
+                self.ledger.load(parked.tasks)
             if not parked.tasks:
                 fresh.append(parked)
         self._fresh = fresh
@@ -296,11 +363,9 @@ class Batch:
             last = Place(tasks[-1].priority, tasks[-1].place or 0, tasks[-1].id) if tasks else None
             marks.claimed(lane, last, monotonic, count=len(tasks), under_full=under_full, took=took)
 
-    async def _read_chores(
-        self, rows: Rows, chores: list[tuple[Item, Any]]
-    ) -> list[tuple[Item, list[Task], Callable[[Task], Any]]]:
+    async def _read_chores(self, rows: Rows, chores: list[tuple[Item, Any]]) -> Due:
         """The rows of alarms and of sessions that end, each with what to decide about it."""
-        due: list[tuple[Item, list[Task], Callable[[Task], Any]]] = []
+        due: Due = []
         for item, command in chores:
             match command:
                 case c.Ring(limit=limit, after=after):
@@ -327,51 +392,84 @@ class Batch:
             await rows.put_pulse(taken)
         return taken.hold_until
 
-    async def _learn(self, rows: Rows) -> None:
-        """The highest stored round of lanes of old tasks that this server sees for the first time."""
-        unknown = self._rounds.unknown({task.lane for task in self.ledger.rows.values()})
+    async def _learn(self, rows: Rows, others: set[str] | None = None) -> None:
+        """The highest stored round of lanes of old tasks, and of `others`, that this server sees for the first time."""
+        unknown = self._rounds.unknown({task.lane for task in self.ledger.rows.values()} | (others or set()))
         if unknown:
             places = await rows.places(unknown)
             for lane in unknown:
                 self._rounds.learn(lane, *places.get(lane, (0, 0)))
 
     # --------------------------------------------------------------------------------------------------- decisions
-    def _answer(self, item: Item, decision: Callable[..., c.Outcome], *arguments: object) -> None:
-        """A rejected command gets its typed error and touches nothing."""
+    def _answer(self, item: Item, decision: Callable[..., c.Outcome | None], *arguments: object) -> None:
+        """A rejected command gets its typed error and touches nothing. None: it is for the next batch."""
         try:
             outcome = decision(*arguments)
         except PerdureError as error:
             outcome = error
-        self.answers.append((item, outcome))
-
-    def _decide(self, command: c.Complete | c.Cancel | c.Retry, gone: Task | None) -> c.Outcome:
-        task = self.ledger.rows.get(_task_of(command)) or gone
-        if isinstance(command, c.Complete):
-            if task is None:
-                raise LeaseLost(decide.why_lost(None))
-            effects, state = decide.complete(task, command, self._now, self._mint, self._rounds)
-            self.ledger.apply(effects)
-            return c.Changed(task.id, state)
-        if task is None or task.namespace != command.namespace:
-            raise NotFound("there is no such task", field="task_id")
-        if isinstance(command, c.Cancel):
-            self.ledger.apply(decide.cancel(task, command, self._now))
+        if outcome is None:
+            self.deferred.append(item)
         else:
-            self.ledger.apply(decide.retry(task, self._now, self._rounds))
+            self.answers.append((item, outcome))
+
+    def _decide(self, item: Item, command: Named, gone: Task | None) -> c.Outcome | None:
+        workflows = self._workflows
+        match command:
+            case c.Append():
+                return workflows.append(command, gone, self._now)
+            case c.Tell():
+                return workflows.tell(item, command, gone, self._now)
+            case c.Terminate():
+                return workflows.terminate(item, command, gone, self._now)
+            case c.Enqueue():
+                return workflows.start_onto(item, command, gone, self._now)
+            case c.Complete():
+                return self._complete(command, self.ledger.rows.get(command.lease.task_id) or gone)
+        task = self.ledger.rows.get(command.task_id) or gone
+        if task is None or task.namespace != command.namespace or task.kind not in decide.KEPT:
+            raise NotFound("there is no such task", field="task_id")
+        if isinstance(command, c.Retry):
+            self._apply(decide.retry(task, self._now, self._rounds))
+        elif task.kind == Kind.WORKFLOW and not is_closed(task.state):
+            workflows.cancel(task, command, self._now)
+        else:
+            self._apply(decide.cancel(task, command, self._now))
         after = self.ledger.rows.get(task.id, task)
         return c.Changed(task.id, after.state, after.cancel_requested_at is not None)
 
+    def _complete(self, command: c.Complete, task: Task | None) -> c.Outcome:
+        if task is None:
+            raise LeaseLost(decide.why_lost(None))
+        if task.kind == Kind.WORKFLOW:
+            return self._workflows.complete(task, command, self._now)
+        effects, state = decide.complete(task, command, self._now, self._mint, self._rounds)
+        self._apply(effects)
+        return c.Changed(task.id, state)
+
+    def _apply(self, effects: Iterable[Effect]) -> None:
+        self._workflows.apply(effects, self._now)
+
     def _enqueue(self, command: c.Enqueue) -> c.Outcome:
+        if command.start is not None:
+            self._apply(runs.start(command, self._now, self._rounds))
+            assert command.task_id is not None
+            return c.Started(command.task_id)
         inserted = decide.enqueue(command, self._now, self._rounds)
         self.ledger.apply([inserted])
         return c.Enqueued(inserted.task.id, False, inserted.task.created_at)
 
     def _ring(self, task: Task, *, hold_until: int) -> None:
-        self.ledger.apply(decide.ring(task, self._now, self._mint, self._rounds, hold_until))
+        if task.kind in (Kind.JOB, Kind.ACTIVITY):
+            self._apply(decide.ring(task, self._now, self._mint, self._rounds, hold_until))
+        else:
+            self._workflows.ring(task, self._now, hold_until)
 
     def _abandon(self, task: Task) -> None:
         reason = "its process or its connection ended"
-        self.ledger.apply(decide.abandon(task, reason, self._now, self._mint, self._rounds))
+        if task.kind == Kind.WORKFLOW:
+            self._workflows.lose(task, reason, self._now)
+        else:
+            self._apply(decide.abandon(task, reason, self._now, self._mint, self._rounds))
 
     def _chore(self, item: Item, tasks: list[Task], decision: Callable[[Task], Any]) -> None:
         for task in tasks:
@@ -398,6 +496,8 @@ class Batch:
         )
         self.ledger.apply([lease])
         parked.tasks.append(lease.task)
+        if task.kind == Kind.WORKFLOW:
+            parked.request.turns[task.id] = self._workflows.begin(lease.task, self._now)
 
     def _guard(self, decision: Callable[[Task], None], task: Task) -> None:
         """One row that cannot be decided upon (written by another version, say) must not hold up all others."""
@@ -428,10 +528,6 @@ class Batch:
         self.heat.update(
             lane for lane, tasks in ready.items() if any(rows[task.id].place is not None for task in tasks)
         )
-
-
-def _task_of(command: c.Complete | c.Cancel | c.Retry) -> bytes:
-    return command.lease.task_id if isinstance(command, c.Complete) else command.task_id
 
 
 def _time() -> float:

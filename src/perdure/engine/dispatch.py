@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from perdure.core.events import Event
 from perdure.core.model import Task
+from perdure.core.run import Run, UpdateRequest
 from perdure.store.base import Demand, Place
 
 FIRST_REPEAT = 0.05
@@ -25,9 +27,18 @@ order, so the first one that is seen does not tell that the next one is new."""
 MAX_CLAIM = 400  #: tasks that one batch claims in the first lanes of its polls; in all their other lanes, as many again
 
 
+class Prepared(msgspec.Struct, frozen=True):
+    """A turn in hand: the run, the events that the turn begins with, and the updates that it sees."""
+
+    run: Run
+    events: list[Event]
+    updates: list[UpdateRequest]
+
+
 class PollRequest(msgspec.Struct, frozen=True):
     """What a worker asks for: at most `capacity` tasks of `lanes`, in that order. `alive` says whether the worker still
-    listens; it is asked right before the claim, so nothing is leased to a closed connection (CLUS-17)."""
+    listens; it is asked right before the claim, so nothing is leased to a closed connection (CLUS-17). `turns` is
+    filled in for the workflow runs among the tasks that are the answer."""
 
     lanes: tuple[str, ...]
     capacity: int
@@ -36,6 +47,7 @@ class PollRequest(msgspec.Struct, frozen=True):
     poll: int
     wait: float
     alive: Callable[[], bool]
+    turns: dict[bytes, Prepared] = {}
 
 
 class Parked:

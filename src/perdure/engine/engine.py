@@ -22,6 +22,7 @@ from perdure.core.errors import Internal, InvalidArgument, OutcomeUnknown, Unava
 from perdure.core.ids import Mint
 from perdure.core.model import Task
 from perdure.core.rounds import MAX_LANES, Rounds
+from perdure.core.turn_commands import StartChildWorkflow
 from perdure.engine.alarms import Alarms
 from perdure.engine.apart import Apart
 from perdure.engine.batch import Batch
@@ -211,9 +212,9 @@ class Engine:
                 items = []  # its poll is still to be served
 
     async def _set_apart(self, items: list[Item], polls: list[Parked]) -> None:
-        """Another transaction holds a key of this batch: the enqueues with keys go their own way, the rest goes on."""
+        """Another transaction holds a key of this batch: commands with keys go their own way, the rest goes on."""
         self._unserve(polls)
-        keyed = {item: None for item in items if isinstance(item.command, c.Enqueue) and item.command.key is not None}
+        keyed = {item: None for item in items if _reserves_keys(item.command)}
         self._apart.add(keyed)
         if others := [item for item in items if item not in keyed]:
             await self._until_done(others, [])
@@ -256,6 +257,7 @@ class Engine:
             timed=self._timed,
             doubled=doubled,
             patient=patient,
+            histories=self.store.histories,
         )
 
     def _to_learn(self, lanes: set[str]) -> set[str]:
@@ -382,6 +384,7 @@ class Engine:
         """The batch was not committed: its polls wait on, and are looked at again."""
         for parked in polls:
             parked.tasks.clear()
+            parked.request.turns.clear()
         self.dispatch.park_again(polls, set())
         self.dispatch.heat({lane for parked in polls for lane in parked.request.lanes})
 
@@ -413,6 +416,18 @@ class Engine:
     def _look_at_all(self) -> None:
         self.watches.notify_all()
         self.dispatch.heat_all()
+
+
+def _reserves_keys(command: c.Command) -> bool:
+    match command:
+        case c.Enqueue(key=key):
+            return key is not None
+        case c.Tell():
+            return True
+        case c.Append(commands=wanted):
+            return any(isinstance(one, StartChildWorkflow) for one in wanted)
+        case _:
+            return False
 
 
 def _lanes_touched(items: Sequence[Item]) -> set[str]:

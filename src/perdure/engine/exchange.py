@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from perdure.core import commands as c
 from perdure.core import decide
 from perdure.core.ids import Mint
+from perdure.core.lanes import queue_of
 from perdure.core.model import Task
 from perdure.engine.dispatch import Parked, demands
 from perdure.engine.gather import Item
@@ -25,6 +26,8 @@ TIMED_SECONDS = 10.0
 def fits(items: Sequence[Item], polls: Sequence[Parked], simple: Callable[[Item], bool]) -> bool:
     """Whether this is all that these want; `simple` tells a success that nobody waits for."""
     if len(polls) != 1 or polls[0].repeated or len(polls[0].request.lanes) != 1:
+        return False
+    if queue_of(polls[0].request.lanes[0]) is None:
         return False
     ids = {item.command.lease.task_id for item in items if isinstance(item.command, c.Complete) and simple(item)}
     return len(ids) == len(items)

@@ -24,10 +24,13 @@ _FIRST, _CANCEL, _CHORE, _ENQUEUE, _BULK = range(5)
 _CLASS: dict[type, int] = {
     c.Heartbeat: _FIRST,
     c.Complete: _FIRST,
+    c.Append: _FIRST,
     c.OpenSession: _FIRST,
     c.CloseSession: _FIRST,
     c.Cancel: _CANCEL,
     c.Retry: _CANCEL,
+    c.Tell: _CANCEL,
+    c.Terminate: _CANCEL,
     c.Ring: _CHORE,
     c.Reap: _CHORE,
     c.Enqueue: _ENQUEUE,

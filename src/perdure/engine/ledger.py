@@ -1,7 +1,8 @@
 """The rows of one batch and what is to be written about them.
 
 Decisions are applied here first, in order, so a row that two commands name is decided upon twice and written once: by
-the narrowest statement that covers all that happened to it. Deletes go first, then updates, then inserts.
+the narrowest statement that covers all that happened to it. Deletes go first, then updates, then inserts; but the
+columns of a run are written before its row closes, which takes them along.
 """
 
 from __future__ import annotations
@@ -9,29 +10,60 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import IntEnum
 
-from perdure.core.effects import Change, Close, Effect, Insert, Lease, Record
+from perdure.core.effects import (
+    Append,
+    Change,
+    Close,
+    Delete,
+    Effect,
+    Forward,
+    Insert,
+    Lease,
+    PassOn,
+    Post,
+    PutRun,
+    Record,
+    Take,
+)
 from perdure.core.model import Attempt, Task
+from perdure.core.run import Message, Page, Run
 from perdure.core.states import State
-from perdure.store.base import Batch
+from perdure.store.base import Batch, StoreFault
 
 
 class _Write(IntEnum):
     LEASE = 1
     CHANGE = 2
     CLOSE = 3
-    INSERT = 4
+    DELETE = 4
+    INSERT = 5
 
 
-_WRITES = {Lease: _Write.LEASE, Change: _Write.CHANGE, Close: _Write.CLOSE, Insert: _Write.INSERT}
+_WRITES: dict[type, _Write] = {
+    Lease: _Write.LEASE,
+    Change: _Write.CHANGE,
+    Close: _Write.CLOSE,
+    Delete: _Write.DELETE,
+    Insert: _Write.INSERT,
+}
 
 
 class Ledger:
-    """Rows by id, with the pending writes of this batch already visible in them."""
+    """Rows by id, with the pending writes of this batch already visible in them; and runs and inboxes of those that are
+    workflow runs."""
 
     def __init__(self) -> None:
         self.rows: dict[bytes, Task] = {}
+        self.runs: dict[bytes, Run] = {}
+        self.inboxes: dict[bytes, list[Message]] = {}  #: of runs whose turn is looked at
         self._writes: dict[bytes, _Write] = {}
         self._attempts: list[Attempt] = []
+        self._put: dict[bytes, None] = {}  #: runs to write
+        self._pages: list[Page] = []
+        self._posted: list[Message] = []
+        self._taken: dict[bytes, int] = {}
+        self._forwarded: dict[bytes, bytes] = {}
+        self._passed_on: list[PassOn] = []
         self._alarm: int | None = None  #: of leases that are written
 
     def load(self, tasks: Iterable[Task]) -> None:
@@ -41,15 +73,32 @@ class Ledger:
 
     def apply(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Record):
-                self._attempts.append(effect.attempt)
-                continue
-            task, write = effect.task, _WRITES[type(effect)]
-            before = self._writes.get(task.id)
-            if before is _Write.INSERT and write is _Write.CLOSE:
-                raise AssertionError("a task cannot be made and closed in one batch")
-            self._writes[task.id] = write if before is None or write > before else before
-            self.rows[task.id] = task
+            match effect:
+                case Record(attempt):
+                    self._attempts.append(attempt)
+                case PutRun(run):
+                    self.runs[run.id] = run
+                    self._put[run.id] = None
+                case Append(page):
+                    self._pages.append(page)
+                case Post(message):
+                    self._posted.append(message)
+                    self.inboxes.setdefault(message.run_id, []).append(message)
+                case Take(run_id, seq):
+                    self._taken[run_id] = seq
+                case Forward(run_id, to):
+                    self._forwarded[run_id] = to
+                case PassOn():
+                    self._passed_on.append(effect)
+                case _:
+                    self._write(effect.task, _WRITES[type(effect)])
+
+    def _write(self, task: Task, write: _Write) -> None:
+        before = self._writes.get(task.id)
+        if before is _Write.INSERT and write in (_Write.CLOSE, _Write.DELETE):
+            raise AssertionError("a task cannot be made and closed in one batch")
+        self._writes[task.id] = write if before is None or write > before else before
+        self.rows[task.id] = task
 
     def leased(self, tasks: Iterable[Task]) -> None:
         """Leases that are written already."""
@@ -62,7 +111,7 @@ class Ledger:
 
     @property
     def closed(self) -> list[Task]:
-        """Tasks that this batch closes."""
+        """Tasks that this batch closes and keeps."""
         return self._written(_Write.CLOSE)
 
     def became_ready(self) -> tuple[list[Task], list[Task]]:
@@ -85,8 +134,12 @@ class Ledger:
 
     async def flush(self, batch: Batch) -> None:
         """Write everything: a fixed number of statements, whatever the number of rows."""
+        new = [self.runs[i] for i in self._put if self._writes.get(i) is _Write.INSERT]
+        if known := [self.runs[i] for i in self._put if self._writes.get(i) is not _Write.INSERT]:
+            await batch.put_runs(known)
         for write, verb in (
             (_Write.CLOSE, batch.close),
+            (_Write.DELETE, batch.delete),
             (_Write.LEASE, batch.lease),
             (_Write.CHANGE, batch.change),
             (_Write.INSERT, batch.insert),
@@ -96,3 +149,19 @@ class Ledger:
                 await verb(tasks)
         if self._attempts:
             await batch.record(self._attempts)
+        if new:
+            await batch.put_runs(new)
+        if self._pages:
+            await batch.append(self._pages)
+        await self._flush_inboxes(batch)
+
+    async def _flush_inboxes(self, batch: Batch) -> None:
+        if self._posted:
+            await batch.post(self._posted)
+        if self._taken:
+            await batch.take(self._taken)
+        if self._forwarded:
+            await batch.forward(self._forwarded)
+        for passed in self._passed_on:
+            if not await batch.replace_key(passed.old, passed.new):
+                raise StoreFault(f"key {passed.old.key!r} went to another task meanwhile")

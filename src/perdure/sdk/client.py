@@ -44,6 +44,7 @@ from perdure.sdk.handle import LONGEST_WAIT, OUTAGE_SECONDS, AsyncJob
 from perdure.sdk.hints import ANY, of_value
 from perdure.sdk.mint import mint_id, mint_ids
 from perdure.sdk.plugin import DataConverter
+from perdure.sdk.runs import AsyncRuns
 from perdure.sdk.task import REGISTRY, Task
 from perdure.sdk.transaction import Call, Value, enqueue_call, run, run_async
 
@@ -84,7 +85,7 @@ class TaskFilter(TypedDict, total=False):
     cursor: str | None
 
 
-class AsyncClient:
+class AsyncClient(AsyncRuns):
     """A client for one namespace, over any Service. Its calls raise the errors of core/errors.py. Of its
     `converters` the first one writes values, and all of them read."""
 
@@ -99,7 +100,7 @@ class AsyncClient:
         self._service = service
         self.converter = Converter(converters)
         self._coalesce = coalesce
-        self._identity = identity
+        self.identity = identity
         self._batcher = Batcher(self._send_gathered, _waiting_size, most=COALESCED, most_bytes=_REQUEST_BYTES)
         # A transaction somewhere may hold a key for seconds: what has none must not wait behind it.
         self._keyed = Batcher(self._send_gathered, _waiting_size, most=COALESCED, most_bytes=_REQUEST_BYTES)
@@ -318,14 +319,14 @@ class AsyncClient:
         """One request, repeated over outages, and again for those of its items that the server could not take; every
         task has a key or an id of ours, so repeating it is safe."""
         end = time.monotonic() + OUTAGE_SECONDS
-        reply = await self._ask(Enqueue(news, self._identity, wait), end)
+        reply = await self._ask(Enqueue(news, self.identity, wait), end)
         while left := [index for index, answer in enumerate(reply.tasks) if _is_passing(answer)]:
             pause = from_problem(reply.tasks[left[0]].error).retry_after or _RETRY_SECONDS[1]  # type: ignore[arg-type]
             if time.monotonic() + pause > end:
                 break
             await asyncio.sleep(pause)
             try:
-                again = await self._ask(Enqueue([news[index] for index in left], self._identity), end)
+                again = await self._ask(Enqueue([news[index] for index in left], self.identity), end)
             except (Unavailable, ResourceExhausted):
                 break  # what these items were answered before still holds
             for index, answer in zip(left, again.tasks, strict=True):
@@ -348,7 +349,7 @@ class AsyncClient:
     async def _send_gathered(self, waiting: list[_Waiting]) -> None:
         """One request for many callers; each hears of its own task only, and waits for no other one that the server
         could not take yet."""
-        body = Enqueue([new for new, _ in waiting], self._identity)
+        body = Enqueue([new for new, _ in waiting], self.identity)
         try:
             answers = (await self._ask(body, time.monotonic() + OUTAGE_SECONDS)).tasks
         except Exception as error:  # noqa: BLE001 - whatever went wrong, every caller must hear of it

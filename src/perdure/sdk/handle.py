@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from perdure.core.durations import Duration, seconds
@@ -76,27 +76,40 @@ class AsyncJob:
 
     async def _closed(self, limit: float | None) -> TaskView:
         """The view of the closed task. A server that is away for a moment is waited for like the task itself."""
+
+        async def ask(wait: float) -> TaskView:
+            return await (await self._client.service()).get(Get(self.id, wait=wait, payload=False))
+
+        view = await patiently(ask, lambda view: view.closed_at is not None, limit)
+        if view.closed_at is None:
+            raise WaitTimeout(f"the task is still {view.state}")
+        return view
+
+
+async def patiently(ask: Callable[[float], Awaitable[T]], is_done: Callable[[T], bool], limit: float | None) -> T:
+    """What `ask`, which is told how many seconds a server may hold its answer back, answers once that is done, or when
+    the `limit` is over. A server that is away for a moment is waited for too; Unavailable when none answered for
+    OUTAGE_SECONDS, or for all of `limit`."""
+    heard = time.monotonic()
+    end = math.inf if limit is None else heard + limit
+    while True:
+        wait = min(max(0.0, end - time.monotonic()), MAX_WAIT_SECONDS)
+        try:
+            async with asyncio.timeout(wait + _ANSWER_SECONDS if wait < MAX_WAIT_SECONDS else None):
+                answer = await ask(wait)
+        except TimeoutError:
+            raise Unavailable("no server answered in time") from None
+        except Unavailable as error:
+            now = time.monotonic()
+            if now >= min(end, heard + OUTAGE_SECONDS):
+                raise
+            await asyncio.sleep(min(error.retry_after or _RETRY_SECONDS, end - now))
+            continue
+        if is_done(answer):
+            return answer
         heard = time.monotonic()
-        end = math.inf if limit is None else heard + limit
-        while True:
-            wait = min(max(0.0, end - time.monotonic()), MAX_WAIT_SECONDS)
-            try:
-                service = await self._client.service()
-                async with asyncio.timeout(wait + _ANSWER_SECONDS if wait < MAX_WAIT_SECONDS else None):
-                    view = await service.get(Get(self.id, wait=wait, payload=False))
-            except TimeoutError:
-                raise Unavailable("no server answered in time") from None
-            except Unavailable as error:
-                now = time.monotonic()
-                if now >= min(end, heard + OUTAGE_SECONDS):
-                    raise
-                await asyncio.sleep(min(error.retry_after or _RETRY_SECONDS, end - now))
-                continue
-            if view.closed_at is not None:
-                return view
-            heard = time.monotonic()
-            if heard >= end:
-                raise WaitTimeout(f"the task is still {view.state}")
+        if heard >= end:
+            return answer
 
 
 class Runner(Protocol):

@@ -17,7 +17,8 @@ RUNNING: ContextVar[Context | None] = ContextVar("perdure_running", default=None
 
 class TaskLogFilter(logging.Filter):
     """Gives every record `task_id`, `task_type` and `attempt`, and `task`, all three in words, to stand before the
-    message. Outside of handlers they are "", "", 0 and "". Lets all records pass.
+    message. Outside of handlers they are "", "", 0 and "". Perdure's own records name their task themselves, so `task`
+    is "" in them. Lets all records pass.
 
     Add it to a handler of `logging`, not to a logger: loggers apply their filters only to what is logged with that very
     logger. `perdure worker` and `perdure dev` have it on theirs.
@@ -30,5 +31,8 @@ class TaskLogFilter(logging.Filter):
         record.task_id = "" if ctx is None else ctx.task_id
         record.task_type = "" if ctx is None else ctx.type
         record.attempt = 0 if ctx is None else ctx.attempt
-        record.task = "" if ctx is None else f"{ctx.type} {ctx.task_id} attempt {ctx.attempt}: "
+        if ctx is None or record.name.startswith("perdure."):
+            record.task = ""
+        else:
+            record.task = f"{ctx.type} {ctx.task_id} attempt {ctx.attempt}: "
         return True

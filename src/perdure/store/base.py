@@ -11,7 +11,7 @@ them equal.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -19,6 +19,7 @@ import msgspec
 
 from perdure.core.commands import Complete, Heartbeat
 from perdure.core.model import Attempt, Key, Pulse, Task, WorkerSession
+from perdure.core.run import Message, Page, Run
 from perdure.store.census import LaneCount
 
 KeyName = tuple[str, str, str, str]
@@ -93,6 +94,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     queue: str | None = None
     type: str | None = None
     since: int | None = None  #: created_at at or after
+    kind: int | None = None
+    workflow_id: str | None = None
 
 
 class ApiKey(msgspec.Struct, frozen=True):
@@ -117,7 +120,8 @@ class Batch(Protocol):
     async def reserve_keys(self, keys: Sequence[Key]) -> set[KeyName]:
         """Insert the keys that are free, in sorted order, and return the names of those that were. Names in `keys` are
         distinct. May wait for another transaction that is inserting the same key, so it is the first verb of a batch;
-        but not for long: KeysHeld."""
+        but not for long: KeysHeld. (Request ids of messages and ids of child workflows are reserved behind the locks:
+        a wait for one of these is rare, and ends by itself.)"""
         ...
 
     async def read_keys(self, names: Sequence[KeyName]) -> dict[KeyName, Key]:
@@ -209,6 +213,49 @@ class Batch(Protocol):
         """New rows of attempts."""
         ...
 
+    # workflows -------------------------------------------------------------------------------------------------------
+    async def runs(self, run_ids: Sequence[bytes]) -> dict[bytes, Run]:
+        """The workflow columns of runs whose rows this batch has locked. Sent after the lock was granted, never joined
+        with it: a lock wait keeps the old snapshot."""
+        ...
+
+    async def inbox(self, after: Mapping[bytes, int]) -> dict[bytes, list[Message]]:
+        """The messages, in order of `seq`, of each of these locked runs whose `seq` is above the number given for it.
+        Runs without any are absent."""
+        ...
+
+    async def children(self, parent: bytes, limit: int, after: bytes = b"") -> list[Task]:
+        """Lock open tasks whose `parent_run_id` this is and whose id is above `after`, in order of id, without payload
+        and headers; skips those held elsewhere."""
+        ...
+
+    async def delete(self, tasks: Sequence[Task]) -> None:
+        """Delete open tasks that leave no closed row (activities, timers and the like), with their attempts and
+        payloads. Fenced by lease number and bits as the caller read them; a row that does not match raises
+        StoreFault."""
+        ...
+
+    async def put_runs(self, runs: Sequence[Run]) -> None:
+        """Write all columns of `Run` but the id, of open tasks. A batch sends it before `close` for runs that it closes,
+        because the closed row takes them along, and behind `insert` for new ones."""
+        ...
+
+    async def append(self, pages: Sequence[Page]) -> None:
+        """New rows of histories. Raises DataFault when a run has a row that begins with the same event already."""
+        ...
+
+    async def post(self, messages: Sequence[Message]) -> None:
+        """New rows of inboxes."""
+        ...
+
+    async def take(self, taken: Mapping[bytes, int]) -> None:
+        """Delete the messages of each run up to a number, that one included."""
+        ...
+
+    async def forward(self, moved: Mapping[bytes, bytes]) -> None:
+        """Give what is left in the inbox of each run to another one, under the same numbers (continue-as-new)."""
+        ...
+
     # workers, pulse ----------------------------------------------------------------------------------------------
     async def lock_session(self, incarnation: int) -> WorkerSession | None:
         """Lock the row of a worker process (waits); None when it is not registered."""
@@ -280,6 +327,24 @@ class Store(Protocol):
 
     async def find(self, filter: Filter) -> list[Task]:
         """Open and closed tasks that pass, newest id first, without payload, headers and result."""
+        ...
+
+    async def run_rows(self, run_ids: Sequence[bytes]) -> dict[bytes, Run]:
+        """The workflow columns of runs, open and closed."""
+        ...
+
+    async def histories(self, after: Mapping[bytes, int], limit: int) -> dict[bytes, list[Page]]:
+        """Of each run, open or closed, at most `limit` pages of its history, in order, that hold an event above the
+        number given for it. Runs without any are absent."""
+        ...
+
+    async def pending(self, run_id: bytes, limit: int) -> tuple[list[Task], list[Message]]:
+        """What a run waits for: at most `limit` of its open children, in order of id and without payload, and at most
+        `limit` messages of its inbox."""
+        ...
+
+    async def find_key(self, name: KeyName) -> Key | None:
+        """The committed holder of a key."""
         ...
 
     async def sessions(self, namespace: str) -> list[WorkerSession]:

@@ -13,14 +13,15 @@ The simulation runs on it and the other stores are compared with it; nothing is 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
-from typing import Any, TypeVar
 
 from perdure.core import decide
 from perdure.core.commands import Complete, Heartbeat
 from perdure.core.model import Attempt, Key, Pulse, Task, WorkerSession
+from perdure.core.run import Message, Page, Run
 from perdure.core.states import Kind, State
 from perdure.store.base import (
     CommitUnknown,
@@ -36,25 +37,13 @@ from perdure.store.base import (
 from perdure.store.census import LaneCount, count
 from perdure.store.memory_columns import CHANGE, CLOSE, LEASE, OPEN_ONLY, without, written
 from perdure.store.memory_keys import MemoryKeys
-from perdure.store.memory_rows import Table, Transaction
-
-K = TypeVar("K")
-R = TypeVar("R")
+from perdure.store.memory_locks import Tables
+from perdure.store.memory_rows import Transaction
+from perdure.store.memory_workflows import WorkflowBatch
 
 
 def _wall_clock() -> int:
     return time.time_ns() // 1000
-
-
-class _Tables:
-    def __init__(self) -> None:
-        self.tasks: Table[bytes, Task] = Table()
-        self.closed: Table[bytes, Task] = Table()
-        self.attempts: Table[tuple[bytes, int], Attempt] = Table()
-        self.keys: Table[KeyName, Key] = Table()
-        self.sessions: Table[int, WorkerSession] = Table()
-        self.pulse: Table[None, Pulse] = Table()
-        self.pulse.rows[None] = Pulse(alive_at=0, hold_until=0)
 
 
 class MemoryStore(MemoryKeys):
@@ -66,7 +55,7 @@ class MemoryStore(MemoryKeys):
     def __init__(self, *, clock: Callable[[], int] | None = None, switch: Switch | None = None) -> None:
         super().__init__(clock or _wall_clock)
         self._switch = switch
-        self._tables = _Tables()
+        self._tables = Tables()
         self._listeners: list[Callable[[bytes], None]] = []
 
     async def open(self) -> None:
@@ -116,6 +105,7 @@ class MemoryStore(MemoryKeys):
 
     async def find(self, filter: Filter) -> list[Task]:
         await self.pause()
+        workflow_ids = {run.id: run.workflow_id for run in self._tables.runs.rows.values()}
 
         def passes(task: Task) -> bool:
             return (
@@ -125,11 +115,36 @@ class MemoryStore(MemoryKeys):
                 and (filter.queue is None or task.queue == filter.queue)
                 and (filter.type is None or task.type == filter.type)
                 and (filter.since is None or task.created_at >= filter.since)
+                and (filter.kind is None or task.kind == filter.kind)
+                and (filter.workflow_id is None or workflow_ids.get(task.id) == filter.workflow_id)
             )
 
         both = self._tables.closed.rows | self._tables.tasks.rows
         found = sorted((task for task in both.values() if passes(task)), key=lambda task: task.id, reverse=True)
         return [without(task, "payload", "headers", "result") for task in found[: filter.limit]]
+
+    async def run_rows(self, run_ids: Sequence[bytes]) -> dict[bytes, Run]:
+        await self.pause()
+        runs = self._tables.runs.rows
+        return {run_id: copy(runs[run_id]) for run_id in run_ids if run_id in runs}
+
+    async def histories(self, after: Mapping[bytes, int], limit: int) -> dict[bytes, list[Page]]:
+        await self.pause()
+        histories: defaultdict[bytes, list[Page]] = defaultdict(list)
+        for (run_id, first), page in sorted(self._tables.history.rows.items()):
+            if run_id in after and first + page.count > after[run_id] + 1 and len(histories[run_id]) < limit:
+                histories[run_id].append(copy(page))
+        return {run_id: pages for run_id, pages in histories.items() if pages}
+
+    async def pending(self, run_id: bytes, limit: int) -> tuple[list[Task], list[Message]]:
+        await self.pause()
+        children = [task for _, task in sorted(self._tables.tasks.rows.items()) if task.parent_run_id == run_id]
+        inbox = [copy(message) for key, message in sorted(self._tables.inbox.rows.items()) if key[0] == run_id]
+        return [without(task, "payload", "headers") for task in children[:limit]], inbox[:limit]
+
+    async def find_key(self, name: KeyName) -> Key | None:
+        await self.pause()
+        return copy(self._tables.keys.rows.get(name))
 
     async def sessions(self, namespace: str) -> list[WorkerSession]:
         await self.pause()
@@ -155,62 +170,12 @@ class MemoryStore(MemoryKeys):
         self._listeners.append(heard)
 
 
-class MemoryBatch:
+class MemoryBatch(WorkflowBatch):
     """See base.Batch."""
-
-    def __init__(self, store: MemoryStore, tables: _Tables, transaction: Transaction, single: bool) -> None:
-        self._store = store
-        self._tables = tables
-        self._transaction = transaction
-        self._single = single
-        self._now: int | None = None
-
-    @property
-    def now(self) -> int:
-        return self._store.now() if self._now is None else self._now
-
-    async def _begin(self) -> None:
-        if self._single and self._transaction.holds_rows:  # the one statement that writes committed itself
-            self._transaction.commit()
-            self._transaction.end()
-        await self._store.pause()
-
-    def _found(self, table: Table[K, R], where: Callable[[R], bool], order: Callable[[R], Any]) -> list[K]:
-        """The first half of a select that locks: the keys of the rows that its condition finds in the snapshot."""
-        found = ((key, row) for key, row in self._transaction.scan(table) if where(row))
-        return [key for key, _ in sorted(found, key=lambda item: order(item[1]))]
-
-    async def _lock(
-        self,
-        table: Table[K, R],
-        snapshot: Iterable[K],
-        where: Callable[[R], bool],
-        *,
-        limit: int | None = None,
-        wait: bool = False,
-    ) -> list[tuple[K, R]]:
-        """The second half of a select that locks: `snapshot` are the keys that its condition found, in its order. A row
-        for which the condition no longer holds stays locked, but is not returned and does not count."""
-        await self._store.pause()
-        granted: list[tuple[K, R]] = []
-        for key in snapshot:
-            if len(granted) == limit:
-                break
-            if wait:
-                await self._transaction.wait(table, key)
-            elif not self._transaction.take(table, key):
-                continue
-            row = self._transaction.get(table, key)
-            if row is not None and where(row):
-                granted.append((key, copy(row)))
-        if self._now is None:
-            self._now = self._store.now()
-        return granted
 
     # keys ------------------------------------------------------------------------------------------------------
     async def reserve_keys(self, keys: Sequence[Key]) -> set[KeyName]:
         await self._begin()
-        assert not self._transaction.holds_rows, "keys are reserved before any row is locked"
         reserved = set()
         for key in sorted(keys, key=lambda key: key.name):
             await self._transaction.settle(self._tables.keys, key.name)
@@ -345,12 +310,6 @@ class MemoryBatch:
                 places[task.lane].append(task.place)
         return {lane: (min(found), max(found)) for lane, found in places.items() if found}
 
-    def _open(self, task_id: bytes) -> Task | None:
-        return self._transaction.get(self._tables.tasks, task_id)
-
-    def _closed(self, task_id: bytes) -> Task | None:
-        return self._transaction.get(self._tables.closed, task_id)
-
     # writes ----------------------------------------------------------------------------------------------------
     async def close(self, tasks: Sequence[Task]) -> None:
         await self._begin()
@@ -365,6 +324,7 @@ class MemoryBatch:
         for column, nothing in OPEN_ONLY.items():
             setattr(row, column, nothing)
         self._transaction.put(self._tables.tasks, row.id, None)
+        self._close_run(row.id)
         await self._insert(self._tables.closed, row.id, row)
 
     async def lease(self, tasks: Sequence[Task]) -> None:
@@ -396,13 +356,6 @@ class MemoryBatch:
         await self._begin()
         for attempt in attempts:
             await self._insert(self._tables.attempts, (attempt.task_id, attempt.lease_number), copy(attempt))
-
-    async def _insert(self, table: Table[K, R], key: K, row: R) -> None:
-        """As a unique index does: wait for whoever is writing the same key, then refuse the second."""
-        await self._transaction.wait(table, key)
-        if self._transaction.get(table, key) is not None:
-            raise DataFault("a row with this key exists")
-        self._transaction.put(table, key, row)
 
     # workers, pulse --------------------------------------------------------------------------------------------
     async def lock_session(self, incarnation: int) -> WorkerSession | None:
@@ -456,9 +409,11 @@ class MemoryBatch:
         ids = {task_id for task_id, _ in old}
         for task_id in ids:
             self._transaction.put(self._tables.closed, task_id, None)
-        attempts = [name for name, _ in self._transaction.scan(self._tables.attempts) if name[0] in ids]
-        for name, _ in await self._lock(self._tables.attempts, attempts, lambda attempt: True):
-            self._transaction.put(self._tables.attempts, name, None)
+            if self._transaction.get(self._tables.runs, task_id) is not None:
+                self._write(self._tables.runs, task_id, None)
+        self._erase(ids, self._tables.attempts)
+        self._erase(ids, self._tables.history)
+        self._erase(ids, self._tables.inbox)
         return len(ids)
 
     async def trim_keys(self, limit: int, extend: int) -> int:

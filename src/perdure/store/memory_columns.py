@@ -30,6 +30,12 @@ OPEN_ONLY: dict[str, Any] = {
 }  # fmt: skip
 """Columns that closed rows do not have, and what they read as."""
 
+OPEN_RUNS_ONLY: dict[str, Any] = {
+    "inbox_count": 0, "inbox_taken": 0, "turn_inbox": 0, "turn_prepared_at": None, "turn_scheduled_at": 0,
+    "turn_written": 0, "failures": 0, "sticky_session": None, "children": 0, "paused": False,
+}  # fmt: skip
+"""The same of workflow columns."""
+
 
 def written(row: Task, value: Task, columns: tuple[str, ...]) -> Task:
     """`row` with `columns` of `value`."""

@@ -38,6 +38,9 @@ class Transaction:
     def holds_rows(self) -> bool:
         return bool(self._held)
 
+    def holds(self, table: Table[K, Any], key: K) -> bool:
+        return table.holders.get(key) is self
+
     # reading ---------------------------------------------------------------------------------------------------
     def get(self, table: Table[K, R], key: K) -> R | None:
         """The newest version of a row that this transaction may see."""

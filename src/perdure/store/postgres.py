@@ -19,15 +19,15 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import asyncpg
 
-from perdure.core.errors import Conflict
-from perdure.core.model import Attempt, Task, WorkerSession
+from perdure.core.model import Attempt, Key, Task, WorkerSession
+from perdure.core.run import Message, Page, Run
 from perdure.store import rows
-from perdure.store.base import ApiKey, CommitUnknown, Filter, StoreFault, Switch
+from perdure.store.base import ApiKey, CommitUnknown, Filter, KeyName, StoreFault, Switch
 from perdure.store.census import MAX_LANES, LaneCount, census
 from perdure.store.postgres_batch import WARM_UP, CommitLost, PostgresBatch
 from perdure.store.postgres_clock import Clock
@@ -43,7 +43,7 @@ from perdure.store.postgres_session import (
     faults,
     survives,
 )
-from perdure.store.statements import migrations, statements
+from perdure.store.statements import check_migrations, migrations, statements
 
 CHANNEL = "perdure"
 _LAST_ID = b"\xff" * 16
@@ -80,9 +80,7 @@ class PostgresStore:
             done: set[str] = set()
             if (await session.fetch("has_migrations"))[0][0]:
                 done = {row[0] for row in await session.fetch("migrations")}
-            missing = [name for name, _ in migrations("postgres") if name not in done]
-            if missing:
-                raise Conflict(f"the database lacks {', '.join(missing)}: run `perdure migrate`", field="schema")
+            check_migrations("postgres", done, "the database")
             self._clock.learn((await session.fetch("clock"))[0][0])
 
     async def close(self) -> None:
@@ -157,10 +155,28 @@ class PostgresStore:
 
     async def find(self, filter: Filter) -> list[Task]:
         before = _LAST_ID if filter.before is None else filter.before
-        found = await self._read(
-            "find", before, filter.namespace, filter.state, filter.queue, filter.type, filter.since, filter.limit
-        )
+        given = (before, filter.namespace, filter.state, filter.queue, filter.type, filter.since, filter.limit)
+        if filter.workflow_id is None:
+            found = await self._read("find", *given, filter.kind)
+        else:
+            found = await self._read("find_runs", *given, filter.kind, filter.workflow_id)
         return [rows.task(row) for row in found]
+
+    async def run_rows(self, run_ids: Sequence[bytes]) -> dict[bytes, Run]:
+        return rows.runs(await self._read("run_rows", run_ids))
+
+    async def histories(self, after: Mapping[bytes, int], limit: int) -> dict[bytes, list[Page]]:
+        return rows.pages(await self._read("histories", after.keys(), after.values(), limit))
+
+    async def pending(self, run_id: bytes, limit: int) -> tuple[list[Task], list[Message]]:
+        async with self._readers.one() as session:
+            children = await session.fetch("open_children", run_id, limit)
+            messages = await session.fetch("messages", run_id, limit)
+        return [rows.task(row) for row in children], [Message(*row) for row in messages]
+
+    async def find_key(self, name: KeyName) -> Key | None:
+        found = await self._read("read_keys", *([part] for part in name))
+        return Key(*found[0]) if found else None
 
     async def sessions(self, namespace: str) -> list[WorkerSession]:
         return [WorkerSession(*row) for row in await self._read("sessions", namespace)]

@@ -7,7 +7,7 @@ insert by arrays at 200 rows, and faster from the first row on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -15,6 +15,8 @@ import asyncpg
 
 from perdure.core.commands import Complete, Heartbeat
 from perdure.core.model import Attempt, Key, Pulse, Task, WorkerSession
+from perdure.core.run import Message, Page, Run
+from perdure.core.states import Kind
 from perdure.store import postgres_rows, rows
 from perdure.store.base import CommitUnknown, DataFault, Demand, Doubled, KeyName, KeysHeld, Order, Place, StoreFault
 from perdure.store.postgres_clock import Clock
@@ -35,6 +37,10 @@ WARM_UP: dict[str, tuple[Any, ...]] = {
 the plan of the largest takes 8 ms."""
 
 _LOCK_NOT_AVAILABLE = "55P03"
+
+_KEPT = frozenset((Kind.JOB, Kind.WORKFLOW, Kind.UPDATE))
+"""What leaves a row when it closes. Only such an id is evidence of a commit: the others may be gone by the time of the
+question."""
 
 _START = Place(priority=0, place=0, task_id=bytes(16))
 """Before every place of a lane."""
@@ -202,8 +208,11 @@ class PostgresBatch:
 
     # writes ----------------------------------------------------------------------------------------------------
     async def close(self, tasks: Sequence[Task]) -> None:
-        if tasks and await self._write("close", *postgres_rows.closes(tasks)) != len(tasks):
-            raise StoreFault("close: a row does not have the lease that was decided upon")
+        jobs = [task for task in tasks if task.kind is Kind.JOB]
+        others = [task for task in tasks if task.kind is not Kind.JOB]
+        for statement, part in (("close", jobs), ("close_runs", others)):
+            if part and await self._write(statement, *postgres_rows.closes(part)) != len(part):
+                raise StoreFault("close: a row does not have the lease that was decided upon")
 
     async def lease(self, tasks: Sequence[Task]) -> None:
         if tasks and await self._write("lease", *postgres_rows.leases(tasks)) != len(tasks):
@@ -217,7 +226,7 @@ class PostgresBatch:
         if not tasks:
             return
         await self._begin()
-        self._inserted += [task.id for task in tasks]
+        self._inserted += [task.id for task in tasks if task.kind in _KEPT]
         try:
             await self._session.copy("tasks", *postgres_rows.inserts(tasks))
         except DataFault as fault:
@@ -237,6 +246,40 @@ class PostgresBatch:
     async def record(self, attempts: Sequence[Attempt]) -> None:
         if attempts:
             await self._write("record", *postgres_rows.records(attempts))
+
+    # workflows ---------------------------------------------------------------------------------------------------
+    async def runs(self, run_ids: Sequence[bytes]) -> dict[bytes, Run]:
+        return rows.runs(await self._fetch("runs", run_ids))
+
+    async def inbox(self, after: Mapping[bytes, int]) -> dict[bytes, list[Message]]:
+        return rows.messages(await self._fetch("inbox", after.keys(), after.values()))
+
+    async def children(self, parent: bytes, limit: int, after: bytes = b"") -> list[Task]:
+        return [rows.task(row) for row in await self._locked("children", parent, limit, after or bytes(16))]
+
+    async def delete(self, tasks: Sequence[Task]) -> None:
+        if tasks and (await self._fetch("delete", *postgres_rows.deletes(tasks)))[0][0] != len(tasks):
+            raise StoreFault("delete: a row does not have the lease that was decided upon")
+
+    async def put_runs(self, runs: Sequence[Run]) -> None:
+        if runs and await self._write("put_runs", *postgres_rows.runs(runs)) != len(runs):
+            raise StoreFault("put_runs: a row is gone")
+
+    async def append(self, pages: Sequence[Page]) -> None:
+        if pages:
+            await self._write("append", *postgres_rows.pages(pages))
+
+    async def post(self, messages: Sequence[Message]) -> None:
+        if messages:
+            await self._write("post", *postgres_rows.messages(messages))
+
+    async def take(self, taken: Mapping[bytes, int]) -> None:
+        if taken:
+            await self._write("take_messages", taken.keys(), taken.values())
+
+    async def forward(self, moved: Mapping[bytes, bytes]) -> None:
+        if moved:
+            await self._write("forward", moved.keys(), moved.values())
 
     # workers, pulse ----------------------------------------------------------------------------------------------
     async def lock_session(self, incarnation: int) -> WorkerSession | None:

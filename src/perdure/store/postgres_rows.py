@@ -12,12 +12,13 @@ from operator import attrgetter
 from typing import Any
 
 from perdure.core.model import Attempt, Key, Task, WorkerSession
+from perdure.core.run import Message, Page, Run
 from perdure.store import rows
 
 Array = tuple[Any, ...]
 Getter = Callable[[Any], tuple[Any, ...]]
 
-_LEASE_OWN: Getter = attrgetter("id", "lease_number", "lease_bits")
+_LEASE: Getter = attrgetter("id", "lease_number", "lease_bits")
 _LEASE_ALIKE: Getter = attrgetter(
     "state", "received", "session", "worker", "poll", "attempt_started_at", "heartbeat_at", "lease_until",
     "attempt_deadline", "heartbeat_deadline", "wake_at", "updated_at",
@@ -32,6 +33,20 @@ _CLOSE_ALIKE: Getter = attrgetter(
 _CHANGE: Getter = attrgetter("id", "state", "received", *rows.CHANGE)
 _RECORD: Getter = attrgetter(*Attempt.__struct_fields__)
 
+_RUN_OWN: Getter = attrgetter(
+    "id", "workflow_id", "first_run_id", "original_run_id", "root_workflow_id", "root_run_id", "event_count",
+    "history_bytes", "turn_prepared_at", "turn_scheduled_at",
+)  # fmt: skip
+_RUN_ALIKE: Getter = attrgetter(
+    "previous_run_id", "reset_run_id", "reset_event_id", "parent_namespace", "parent_workflow_id",
+    "parent_close_policy", "chain_attempt", "chain_deadline", "cron", "branch", "inbox_count", "inbox_taken",
+    "turn_inbox", "turn_written", "turn_timeout", "failures", "sticky_session", "children", "build",
+    "versioning_behavior", "paused", "memo", "search_attributes",
+)  # fmt: skip
+
+_PAGE: Getter = attrgetter(*Page.__struct_fields__)
+_MESSAGE: Getter = attrgetter(*Message.__struct_fields__)
+
 _KEY_OWN: Getter = attrgetter("key", "task_id", "digest", "expires_at")
 _KEY_ALIKE: Getter = attrgetter("namespace", "app", "kind")
 _KEY_ORDER: Getter = attrgetter("key", "namespace", "app", "kind")
@@ -39,14 +54,15 @@ _KEY_ORDER: Getter = attrgetter("key", "namespace", "app", "kind")
 session: Getter = attrgetter(*WorkerSession.__struct_fields__)
 """The columns of a worker process."""
 
-_LATER = (
+_SELDOM = (
     "attempt_deadline", "heartbeat_deadline", "lease_until", "cancel_deadline", "session", "poll", "started_at",
     "attempt_started_at", "heartbeat_at", "cancel_requested_at", "worker", "cancel_reason", "failure",
+    "parent_run_id", "parent_event_id",
 )  # fmt: skip
-_later: Getter = attrgetter(*_LATER)
-_NOTHING = (None,) * len(_LATER)
+_seldom: Getter = attrgetter(*_SELDOM)
+_NOTHING = (None,) * len(_SELDOM)
 _WHOLE = ("state", "kind", "received", *rows.INSERT)
-_NEW = tuple(column for column in _WHOLE if column not in _LATER)
+_NEW = tuple(column for column in _WHOLE if column not in _SELDOM)
 _whole: Getter = attrgetter(*_WHOLE)
 _new: Getter = attrgetter(*_NEW)
 
@@ -71,7 +87,7 @@ def keys(values: Sequence[Key]) -> list[Array]:
 
 def leases(tasks: Sequence[Task]) -> list[Array]:
     """For lease."""
-    return _classes(tasks, _LEASE_OWN, _LEASE_ALIKE)
+    return _classes(tasks, _LEASE, _LEASE_ALIKE)
 
 
 def closes(tasks: Sequence[Task]) -> list[Array]:
@@ -89,8 +105,29 @@ def records(attempts: Sequence[Attempt]) -> list[Array]:
     return columns(attempts, _RECORD)
 
 
+def deletes(tasks: Sequence[Task]) -> list[Array]:
+    """For delete."""
+    return columns(tasks, _LEASE)
+
+
+def runs(values: Sequence[Run]) -> list[Array]:
+    """For put_runs."""
+    return _classes(values, _RUN_OWN, _RUN_ALIKE)
+
+
+def pages(values: Sequence[Page]) -> list[Array]:
+    """For append."""
+    return columns(values, _PAGE)
+
+
+def messages(values: Sequence[Message]) -> list[Array]:
+    """For post."""
+    return columns(values, _MESSAGE)
+
+
 def inserts(tasks: Sequence[Task]) -> tuple[tuple[str, ...], Iterable[tuple[Any, ...]]]:
-    """Column names and rows of new tasks; what only a lease fills is left out when nothing was leased."""
-    if all(_later(task) == _NOTHING for task in tasks):
+    """Column names and rows of new tasks; what only a lease or a parent fills is left out when none has
+    any."""
+    if all(_seldom(task) == _NOTHING for task in tasks):
         return _NEW, map(_new, tasks)
     return _WHOLE, map(_whole, tasks)

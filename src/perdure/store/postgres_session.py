@@ -24,7 +24,15 @@ CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
 """Longest wait for an answer: a network that swallows packets must not hold a batch for ever."""
 
-BASE_SETTINGS = {"search_path": "perdure", "application_name": "perdure"}
+BASE_SETTINGS = {
+    "search_path": "perdure",
+    "application_name": "perdure",
+    # What follows may have been set for the role or the database. Rows are read after their locks were granted, as of
+    # then; a time-out of seconds ends migrations, and one of idleness those who listen.
+    "default_transaction_isolation": "read committed",
+    "statement_timeout": "0",
+    "idle_session_timeout": "0",
+}
 
 BATCH_SETTINGS = BASE_SETTINGS | {
     # Statements of batches name few rows and have their index. A plan is made once a connection, perhaps while a table
@@ -54,6 +62,10 @@ def refused(fault: StoreFault) -> bool:
     return getattr(fault.__cause__, "severity_en", None) == "ERROR"
 
 
+_POOLED = "a connection pooler such as PgBouncer is between"
+_DIRECT = "give the URL of PostgreSQL itself (a server has at most 8 connections)"
+
+
 def survives(error: Exception) -> bool:
     """True for an error after which the connection is as good as before."""
     return isinstance(error, (DataFault, KeysHeld)) or not isinstance(error, StoreFault)
@@ -69,6 +81,18 @@ def faults(doing: str) -> Iterator[None]:
         raise _kind(sqlstate)(f"{doing}: {type(error).__name__}: {error}") from error
     except (OverflowError, UnicodeEncodeError) as error:
         raise DataFault(f"{doing}: {error}") from error
+
+
+@contextmanager
+def _not_pooled() -> Iterator[None]:
+    """Conflict for the refusal of settings, which PostgreSQL itself takes: batches need theirs, and those who listen
+    keep their connection."""
+    try:
+        yield
+    except asyncpg.ProtocolViolationError as error:
+        if "startup parameter" not in str(error):
+            raise
+        raise Conflict(f"{_POOLED}: {error}; {_DIRECT}", field="store") from error
 
 
 def _kind(sqlstate: str) -> type[StoreFault]:
@@ -137,7 +161,7 @@ async def connect(
 ) -> Session:
     """A connection to a server that takes writes, whose answers may each take `seconds` (None: any time). It has run
     the statements of `warm_up`, each with its arguments."""
-    with faults("connect"):
+    with faults("connect"), _not_pooled():
         connection = await asyncpg.connect(
             url,
             timeout=CONNECT_SECONDS,
@@ -154,6 +178,8 @@ async def connect(
             # Ids are 16 bytes to us; the driver's own codec would make an object of each.
             await connection.set_type_codec("uuid", schema="pg_catalog", encoder=bytes, decoder=bytes, format="binary")
         session = Session(connection)
+        if dropped := await session.fetch("settings_not_made", list(settings), list(settings.values())):
+            raise Conflict(f"{_POOLED}: {dropped[0][0]} is not set on this connection; {_DIRECT}", field="store")
         session.backend = Backend(*(await session.fetch("backend"))[0])
         for name, args in warm_up.items():
             await session.fetch(name, *args)

@@ -7,10 +7,12 @@ ints and so come first: drivers bind subclasses of int by a much slower path.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
 from perdure.core.model import Task
+from perdure.core.run import Message, Page, Run
 from perdure.core.states import Kind, State
 
 Row = tuple[Any, ...]
@@ -48,3 +50,29 @@ def task(row: Iterable[Any]) -> Task:
     found.kind = _KINDS[found.kind]
     found.received = found.received == 1
     return found
+
+
+def runs(found: Iterable[Iterable[Any]]) -> dict[bytes, Run]:
+    """The runs of rows that were selected in field order, by id; tasks that are no runs have no workflow id."""
+    by_id = {run.id: run for run in (Run(*row) for row in found) if run.workflow_id is not None}
+    for run in by_id.values():
+        run.paused = run.paused == 1
+    return by_id
+
+
+def messages(found: Iterable[Iterable[Any]]) -> dict[bytes, list[Message]]:
+    """The messages of rows in order, by run."""
+    inboxes: defaultdict[bytes, list[Message]] = defaultdict(list)
+    for row in found:
+        message = Message(*row)
+        inboxes[message.run_id].append(message)
+    return dict(inboxes)
+
+
+def pages(found: Iterable[Iterable[Any]]) -> dict[bytes, list[Page]]:
+    """The pages of rows in order, by run."""
+    histories: defaultdict[bytes, list[Page]] = defaultdict(list)
+    for row in found:
+        page = Page(*row)
+        histories[page.run_id].append(page)
+    return dict(histories)

@@ -18,21 +18,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import asdict
+
 from perdure.core.errors import Conflict
-from perdure.core.model import Attempt, Task, WorkerSession
+from perdure.core.model import Attempt, Key, Task, WorkerSession
+from perdure.core.run import Message, Page, Run
 from perdure.store import rows
-from perdure.store.base import ApiKey, CommitUnknown, Filter, StoreFault, Switch
+from perdure.store.base import ApiKey, CommitUnknown, Filter, KeyName, StoreFault, Switch
 from perdure.store.census import MAX_LANES, LaneCount, census
 from perdure.store.clock import Clock, SlewedClock
 from perdure.store.rows import Row
 from perdure.store.sqlite_batch import SqliteBatch, chunks
 from perdure.store.sqlite_file import LOG_BYTES, MEMORY, Connection, check_file, exists, log_size, split
-from perdure.store.statements import expand, migrations, statements
+from perdure.store.statements import check_migrations, expand, migrations, statements
 
 log = logging.getLogger("perdure.store")
 
@@ -72,10 +75,7 @@ class SqliteStore:
         if not exists(self._path):
             raise Conflict(f"there is no database {self._path}; run `perdure migrate`")
         writer = await self._connect()
-        applied = await self._applied(writer)
-        missing = [name for name, _ in migrations("sqlite") if name not in applied]
-        if missing:
-            raise Conflict(f"{self._path} lacks {', '.join(missing)}; run `perdure migrate`")
+        check_migrations("sqlite", await self._applied(writer), self._path)
         if self._own_clock:
             _alive_at, _hold_until, mark = (await writer.patiently(SQL["lock_pulse"]))[0]
             self._clock = SlewedClock(mark)
@@ -101,6 +101,7 @@ class SqliteStore:
             self._pid = os.getpid()
             writer = await Connection.opened(self._path)
             await writer.patiently("pragma journal_mode = wal")
+            writer.note_place()
             self._writer = writer
         return self._writer
 
@@ -150,6 +151,7 @@ class SqliteStore:
         try:
             yield
             await self._pause()
+            writer.check_place()
             writer.write("commit")
         finally:
             if writer.in_transaction:
@@ -171,10 +173,29 @@ class SqliteStore:
         ]
 
     async def find(self, filter: Filter) -> list[Task]:
-        values = {name: getattr(filter, name) for name in ("namespace", "limit", "queue", "type", "since")}
+        values = asdict(filter)
         values["before"] = _BEHIND_ALL_IDS if filter.before is None else filter.before
-        values["state"] = None if filter.state is None else int(filter.state)
-        return [rows.task(row) for row in await self._rows(SQL["find"], values)]
+        statement = SQL["find" if filter.workflow_id is None else "find_runs"]
+        return [rows.task(row) for row in await self._rows(statement, values)]
+
+    async def run_rows(self, run_ids: Sequence[bytes]) -> dict[bytes, Run]:
+        ids = sorted(run_ids)
+        return rows.runs(
+            [row for part in chunks(ids) for row in await self._rows(expand(SQL["run_rows"], len(part)), part)]
+        )
+
+    async def histories(self, after: Mapping[bytes, int], limit: int) -> dict[bytes, list[Page]]:
+        """A statement a run: they take no round trips."""
+        asked = [{"run_id": run_id, "after": event, "limit": limit} for run_id, event in after.items()]
+        return rows.pages([row for values in asked for row in await self._rows(SQL["histories"], values)])
+
+    async def pending(self, run_id: bytes, limit: int) -> tuple[list[Task], list[Message]]:
+        children = [rows.task(row) for row in await self._rows(SQL["children"], (run_id, b"", limit))]
+        return children, [Message(*row) for row in await self._rows(SQL["messages"], (run_id, limit))]
+
+    async def find_key(self, name: KeyName) -> Key | None:
+        found = await self._rows(expand(SQL["read_keys"], 1), name)
+        return Key(*found[0]) if found else None
 
     async def sessions(self, namespace: str) -> list[WorkerSession]:
         return [WorkerSession(*row) for row in await self._rows(SQL["sessions"], (namespace,))]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from msgspec.structs import astuple
 
 from perdure.core.commands import Complete, Heartbeat
 from perdure.core.model import Attempt, Key, Pulse, Task, WorkerSession
+from perdure.core.run import Message, Page, Run
 from perdure.store import rows, sqlite_rows
 from perdure.store.base import DataFault, Demand, Doubled, KeyName, Order, StoreFault, Switch
 from perdure.store.clock import Clock
@@ -26,6 +28,7 @@ _NEXT_PAYLOAD, _INSERT_PAYLOADS, *_INSERT = SQL["insert"].split(";")
 _RESERVE, _RESERVE_SOME = SQL["reserve_keys"].split(";")
 _SUCCEED, _SUCCEEDED, _DELETE_SUCCEEDED = SQL["succeed"].split(";")
 *_CLOSE, _DELETE_OPEN = SQL["close"].split(";")
+_DELETE_ATTEMPTS, _DELETE_PAYLOADS, _DELETE = SQL["delete"].split(";")
 _TRIM = SQL["trim_closed"].split(";")
 _KEEP_KEYS, _TRIM_KEYS = SQL["trim_keys"].split(";")
 _BEFORE_ALL_PLACES = (-1, 0, b"")
@@ -33,6 +36,8 @@ _BEFORE_ALL_PLACES = (-1, 0, b"")
 _insert = Shape(_INSERT, sqlite_rows.INSERT, sqlite_rows.INSERT_SELDOM)
 _lease = Shape(SQL["lease"].split(";"), sqlite_rows.LEASE, sqlite_rows.LEASE_SELDOM)
 _close = Shape(_CLOSE, sqlite_rows.CLOSE, sqlite_rows.CLOSE_SELDOM)
+_put_runs = Shape(SQL["put_runs"].split(";"), sqlite_rows.RUN, sqlite_rows.RUN_SELDOM, sqlite_rows.RUN_FIELDS)
+_by_seq = attrgetter("seq")
 
 
 class SqliteBatch:
@@ -220,6 +225,44 @@ class SqliteBatch:
 
     async def record(self, attempts: Sequence[Attempt]) -> None:
         await self._write_all(writes(SQL["record"], [astuple(attempt) for attempt in attempts]))
+
+    # workflows -------------------------------------------------------------------------------------------------
+    async def runs(self, run_ids: Sequence[bytes]) -> dict[bytes, Run]:
+        return rows.runs(await self._rows_by_id(SQL["runs"], run_ids))
+
+    async def inbox(self, after: Mapping[bytes, int]) -> dict[bytes, list[Message]]:
+        inboxes = rows.messages(await self._rows_of(SQL["inbox"], list(after.items())))
+        for messages in inboxes.values():
+            messages.sort(key=_by_seq)
+        return inboxes
+
+    async def children(self, parent: bytes, limit: int, after: bytes = b"") -> list[Task]:
+        return self._locked(await self._rows(SQL["children"], (parent, after, limit)))
+
+    async def delete(self, tasks: Sequence[Task]) -> None:
+        numbers = self._numbers_of(tasks)
+        for part in chunks(numbers):
+            await self._write(expand(_DELETE_ATTEMPTS, len(part)), part)
+            await self._write(expand(_DELETE_PAYLOADS, len(part)), part)
+        leases = [(number, task.lease_number, task.lease_bits) for number, task in zip(numbers, tasks, strict=True)]
+        await self._write_all(writes(_DELETE, leases))
+
+    async def put_runs(self, runs: Sequence[Run]) -> None:
+        await self._write_all(_put_runs.writes(runs, [run.id for run in runs]))
+
+    async def append(self, pages: Sequence[Page]) -> None:
+        await self._write_all(writes(SQL["append"], [astuple(page) for page in pages]))
+
+    async def post(self, messages: Sequence[Message]) -> None:
+        await self._write_all(writes(SQL["post"], [astuple(message) for message in messages]))
+
+    async def take(self, taken: Mapping[bytes, int]) -> None:
+        for sql, values, _count in writes(SQL["take_messages"], list(taken.items())):
+            await self._write(sql, values)
+
+    async def forward(self, moved: Mapping[bytes, bytes]) -> None:
+        for sql, values, _count in writes(SQL["forward"], list(moved.items())):
+            await self._write(sql, values)
 
     # workers, pulse --------------------------------------------------------------------------------------------
     async def lock_session(self, incarnation: int) -> WorkerSession | None:

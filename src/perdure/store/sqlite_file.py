@@ -48,6 +48,8 @@ class Connection:
     """One connection without implicit transactions, whose errors are those of base.py."""
 
     def __init__(self, path: str) -> None:
+        self._path = Path(path).absolute()  # wherever a handler goes
+        self._place: tuple[int, int] | None = None
         try:
             self._raw = sqlite3.connect(
                 path,
@@ -97,6 +99,18 @@ class Connection:
                 await asyncio.sleep(wait)
         return self.rows(sql, values)
 
+    def note_place(self) -> None:
+        """Remember which file this is, once SQLite has made it."""
+        self._place = _place(self._path)
+
+    def check_place(self) -> None:
+        """StoreFault when the file was moved or removed while it was open: SQLite would go on writing into it, and
+        all that is nowhere when it is closed."""
+        if self._place is not None and _place(self._path) != self._place:
+            raise StoreFault(
+                f"{self._path} was moved, removed or replaced while it was in use; put it back, or restart"
+            )
+
     def close(self) -> None:
         self._raw.close()
 
@@ -108,6 +122,15 @@ def _fault(error: Exception) -> StoreFault:
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return Busy("busy: another process holds the database's lock")
     return StoreFault(str(error))
+
+
+def _place(path: Path) -> tuple[int, int] | None:
+    """Tells files apart; None where there is none of this name."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def check_file(path: str) -> None:

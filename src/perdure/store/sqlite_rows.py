@@ -1,4 +1,4 @@
-"""How tasks become the parameters of SQLite's writing statements.
+"""How tasks and runs become the parameters of SQLite's writing statements.
 
 sqlite3 takes 0.2 us to bind None or bytes (0.02 for an int or a text), and most columns of most tasks have one usual
 value. So a verb has two statements: one that says the usual values in its own text and binds the other columns only,
@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import astuple
 
 from perdure.core.model import Task
+from perdure.core.run import Run
 from perdure.core.states import Kind, State
 from perdure.store.rows import CHANGE, Row
 from perdure.store.statements import expand
@@ -33,19 +34,25 @@ class Write(NamedTuple):
 
 
 class Shape:
-    """The columns that a verb writes: `often`, behind a row number, and `seldom`, with their usual values."""
+    """The columns that a verb writes: `often`, behind what finds the row, and `seldom`, with their usual values."""
 
-    def __init__(self, statements: Sequence[str], often: Sequence[str], seldom: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        statements: Sequence[str],
+        often: Sequence[str],
+        seldom: dict[str, Any],
+        fields: Sequence[str] = _FIELDS,
+    ) -> None:
         self._narrow, self._whole = statements
-        self._often = itemgetter(*map(_FIELDS.index, often))
-        self._seldom = itemgetter(*map(_FIELDS.index, seldom))
+        self._often = itemgetter(*map(fields.index, often))
+        self._seldom = itemgetter(*map(fields.index, seldom))
         self._usual = tuple(seldom.values())
 
-    def writes(self, tasks: Sequence[Task], numbers: Sequence[int | None]) -> Iterator[Write]:
-        """`numbers` are the row numbers that go with the tasks."""
+    def writes(self, written: Sequence[Task] | Sequence[Run], numbers: Sequence[int | bytes | None]) -> Iterator[Write]:
+        """`numbers` are the row numbers, or the ids, that go with what is written."""
         often, seldom, usual = self._often, self._seldom, self._usual
-        for start, end in bounds(len(tasks)):
-            given = [astuple(task) for task in tasks[start:end]]
+        for start, end in bounds(len(written)):
+            given = [astuple(value) for value in written[start:end]]
             narrow = all(seldom(row) == usual for row in given)
             values: list[Any] = []
             for number, row in zip(numbers[start:end], given, strict=True):
@@ -82,6 +89,18 @@ CLOSE_SELDOM = {
     "state": State.SUCCEEDED, "kind": Kind.JOB, "cancel_requested_at": None, "cancel_reason": None, "progress": None,
     "checkpoint": None, "failure": None,
 }  # fmt: skip
+
+RUN_FIELDS = Run.__struct_fields__
+RUN = (
+    "workflow_id", "first_run_id", "original_run_id", "root_workflow_id", "root_run_id", "event_count",
+    "history_bytes", "inbox_count", "inbox_taken", "turn_inbox", "turn_prepared_at", "turn_scheduled_at",
+    "turn_written", "turn_timeout", "sticky_session", "children", "build",
+)  # fmt: skip
+RUN_SELDOM = {
+    field: value
+    for field, value in zip(RUN_FIELDS, astuple(Run(b"", "", b"", b"")), strict=True)
+    if field not in RUN and field != "id"
+}
 
 _change = attrgetter(*CHANGE)
 

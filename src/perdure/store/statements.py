@@ -17,6 +17,8 @@ import re
 from functools import cache
 from importlib.resources import files
 
+from perdure.core.errors import Conflict
+
 _NAME = re.compile(r"^-- name: (\w+)\n((?:--.*\n)+)", re.MULTILINE)
 _ROWS = re.compile(r":rows\((\d+)\)")
 
@@ -40,6 +42,17 @@ def migrations(dialect: str) -> list[tuple[str, str]]:
     """(name, SQL) of every migration of a dialect, in order."""
     folder = files("perdure.store.sql").joinpath(dialect, "migrations")
     return sorted((f.name.removesuffix(".sql"), f.read_text(encoding="utf-8")) for f in folder.iterdir())
+
+
+def check_migrations(dialect: str, applied: set[str], database: str) -> None:
+    """Conflict unless `applied` are the migrations that this code knows. Older code must not work on a newer schema
+    either: what it does not know of it would not write (field case B147)."""
+    known = [name for name, _ in migrations(dialect)]
+    if missing := [name for name in known if name not in applied]:
+        raise Conflict(f"{database} lacks {', '.join(missing)}; run `perdure migrate`", field="schema")
+    if newer := sorted(applied.difference(known)):
+        text = f"{database} has {', '.join(newer)}, which this version does not know: a newer one has migrated it"
+        raise Conflict(f"{text}; upgrade this one", field="schema")
 
 
 @cache

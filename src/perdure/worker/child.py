@@ -44,6 +44,7 @@ def serve(
     """Run handlers until the worker says that this is enough, or one of the limits is reached."""
     os.setpgid(0, 0)  # one group with what handlers start: to be ended with it, and apart from Ctrl-C in a terminal
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.set_inheritable(connection.fileno(), False)  # a handler that calls `exec` ends the pipe
     child = Child(connection, pickle.loads(environment), max_tasks, max_memory)
     signal.signal(signal.SIGTERM, child.interrupt)
     keep_output()

@@ -1,8 +1,8 @@
 """What a worker process hears from outside: signals, and the end of its supervisor.
 
 The first SIGTERM or SIGINT drains; the second exits at once with status 128 + its number (field case B123). A
-supervised process also drains when its supervisor is gone: they share a pair of sockets, and its end of it ends with
-the supervisor, however that died. The other way it tells how it is, once a second, and that it wants to be replaced.
+supervised process also drains when its supervisor says so by the pair of sockets that they share, or is gone, however
+that died. The other way it tells how it is, once a second, and that it wants to be replaced.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Lifeline:
         return lifeline
 
     def watch(self, ended: Callable[[], None]) -> None:
-        """Call `ended`, on the running loop, when the supervisor is gone."""
+        """Call `ended`, on the running loop, when the supervisor wants this process to drain, or is gone."""
         loop = asyncio.get_running_loop()
 
         def hear() -> None:

@@ -75,8 +75,8 @@ class Slots:
         """The answer to a poll: which of these tasks may start, their slots being taken from here on."""
         self.free += ask.slots
         if deliveries:
-            types = {item.type for item in deliveries}
-            self._heaviest[ask.poller] = max(self._estimate(self._tasks.get(name)) for name in types)
+            types = {item.type for item in deliveries if item.turn is None}
+            self._heaviest[ask.poller] = max((self._estimate(self._tasks.get(name)) for name in types), default=1)
         return [self._take(item) for item in deliveries]
 
     def give_back(self, item: Delivery) -> None:
@@ -106,6 +106,8 @@ class Slots:
         return True
 
     def _cost(self, item: Delivery) -> tuple[int, bool]:
+        if item.turn is not None:
+            return 1, False
         known = self._costs.get(item.type)
         if known is not None:
             return known

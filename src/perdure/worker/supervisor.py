@@ -37,6 +37,8 @@ YOUNG_SECONDS = 10.0
 SHORTEST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 _REPORT_BYTES = 64 * 1024
+_TIED_SECONDS = 0.3
+"""For a process whose tie has ended to end as well: sooner than the server notices that its connection has."""
 
 
 class Supervisor:
@@ -108,7 +110,7 @@ class Supervisor:
                 pause = 0.0
                 continue
             status, clean = await ended
-            if status in self._hopeless:
+            if status in self._hopeless and not child.worked:  # else a handler ended it with that status
                 self._status = status
                 self.stop()
             young = not clean and time.monotonic() - born < YOUNG_SECONDS
@@ -185,6 +187,7 @@ class _Child:
         self.pid = process.pid
         self.drained = False  #: it was told to drain
         self.leaving = asyncio.Event()  #: it drains by itself and wants to be replaced
+        self.worked = False  #: it had a session with the server
         self.status: WorkerStatus | None = None
         self.heard_at = time.monotonic()
         self._tie = tie
@@ -193,9 +196,12 @@ class _Child:
         asyncio.get_running_loop().add_reader(tie, self._hear)
 
     def drain(self) -> None:
+        """By a signal, and by the tie: a handler may have changed what signals do."""
         self.drained = True
         with contextlib.suppress(ProcessLookupError):  # it has just ended
             self.process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(OSError):
+            self._tie.shutdown(socket.SHUT_WR)
 
     def kill(self) -> None:
         """The whole session: the process, if it lives, and what its handlers started."""
@@ -213,12 +219,21 @@ class _Child:
         except OSError:  # it died with something unread
             data = b""
         if not data:
-            asyncio.get_running_loop().remove_reader(self._tie)
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(self._tie)
+            loop.call_later(_TIED_SECONDS, self._end)
             return
         *lines, self._heard = (self._heard + data).split(b"\n")
         for line in lines:
             report = msgspec.json.decode(line, type=ProcessReport)
             self.heard_at = time.monotonic()
             self.status = report.status or self.status
+            self.worked |= report.status is not None and report.status.connected
             if report.leaving:
                 self.leaving.set()
+
+    def _end(self) -> None:
+        """A process without its tie is no worker any more: a handler has closed its descriptors, or called `exec`."""
+        if self.process.returncode is None:
+            log.error("worker process %d does not answer for itself any more; it is killed", self.pid)
+            self.kill()

@@ -282,6 +282,8 @@ class Worker:
         )
         self._heartbeats.start(reply.heartbeat)
         self._connected = True
+        if self._lifeline is not None:
+            self._lifeline.tell(ProcessReport(self.status()))
         log.info("worker %s works on %s", self._identity, ", ".join(self._queues))
 
     def _poller_done(self, poller: asyncio.Task[None]) -> None:

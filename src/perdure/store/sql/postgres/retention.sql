@@ -1,10 +1,16 @@
 -- name: trim_closed
--- Delete the tasks that closed first, and their attempts; how many.
+-- Delete the tasks that closed first, their attempts, and the histories and inboxes of runs; how many.
 with old as materialized (
-    select id from closed_tasks where closed_at < $1 order by closed_at limit $2 for update skip locked
+    select id, kind from closed_tasks where closed_at < $1 order by closed_at limit $2 for update skip locked
 ),
 gone_attempts as (
     delete from attempts using old where attempts.task_id = old.id
+),
+gone_history as (
+    delete from history using old where old.kind = 3 and history.run_id = old.id
+),
+gone_inbox as (
+    delete from inbox using old where old.kind = 3 and inbox.run_id = old.id
 ),
 gone as (
     delete from closed_tasks using old where closed_tasks.id = old.id returning 1

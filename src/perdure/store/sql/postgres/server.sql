@@ -60,3 +60,10 @@ select name from migrations;
 -- name: add_migration
 -- One was applied.
 insert into migrations (name) values ($1);
+
+-- name: settings_not_made
+-- Which of these settings have another value on this connection.
+select name
+from unnest($1::text[], $2::text[]) as wanted (name, value)
+where current_setting(name) <> value
+limit 1;

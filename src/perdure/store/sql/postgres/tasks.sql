@@ -47,6 +47,7 @@ select * from closed_whole where id = any($1::uuid[]);
         and ($4::text is null or queue = $4)
         and ($5::text is null or type = $5)
         and ($6::bigint is null or created_at >= $6)
+        and ($8::smallint is null or kind = $8)
     order by id desc
     limit $7
 )
@@ -58,6 +59,7 @@ union all
         and ($4::text is null or queue = $4)
         and ($5::text is null or type = $5)
         and ($6::bigint is null or created_at >= $6)
+        and ($8::smallint is null or kind = $8)
     order by id desc
     limit $7
 )
@@ -304,8 +306,8 @@ left join ready on true
 order by ready.priority, ready.place, ready.id;
 
 -- name: close
--- Move tasks to the closed ones, fenced by the lease; what does not change stays inside the database. Columns of
--- workflow runs are not named: jobs leave them null.
+-- Move jobs to the closed ones, fenced by the lease; what does not change stays inside the database. Columns of workflow
+-- runs are not named: jobs leave them null.
 with ended as (
     delete from tasks
     using unnest($1::uuid[], $2::integer[], $3::bigint[], $4::bigint[], $5::bytea[], $6::integer[])

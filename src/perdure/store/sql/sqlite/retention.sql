@@ -1,9 +1,21 @@
 -- name: trim_closed
--- Delete the tasks that closed first: their attempts and payloads, then the tasks.
+-- Delete the tasks that closed first: their attempts and payloads, the histories and inboxes of runs, then the tasks.
 delete from attempts
 where task_id in (select id from closed_tasks where closed_at < ? order by closed_at, rowid limit ?);
 delete from payloads
 where rowid in (select payload_at from closed_tasks where closed_at < ? order by closed_at, rowid limit ?);
+delete from history
+where run_id in (
+    select id
+    from (select id, kind from closed_tasks where closed_at < ? order by closed_at, rowid limit ?)
+    where kind = 3
+);
+delete from inbox
+where run_id in (
+    select id
+    from (select id, kind from closed_tasks where closed_at < ? order by closed_at, rowid limit ?)
+    where kind = 3
+);
 delete from closed_tasks
 where rowid in (select rowid from closed_tasks where closed_at < ? order by closed_at, rowid limit ?);
 

@@ -8,7 +8,7 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
     lease_length, lease_until, cancel_deadline, wake_at,
     attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
     started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, null, null
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null
 from tasks
 where id in (values :rows(1));
 
@@ -25,7 +25,7 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
     lease_length, lease_until, cancel_deadline, wake_at,
     attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
     started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, null, null
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null
 from tasks
 where id in (select wanted.id from wanted)
 union all
@@ -35,7 +35,7 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
     lease_length, null, null, null,
     attempt, lost_deliveries, lease_number, 0, 0, null, worker, null,
     started_at, attempt_started_at, null, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, null, closed_at
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, closed_at
 from closed_tasks
 where id in (select wanted.id from wanted);
 
@@ -48,7 +48,7 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
     lease_length, lease_until, cancel_deadline, wake_at,
     attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
     started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, null, null
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null
 from tasks left join payloads on payloads.rowid = payload_at
 where id in (select wanted.id from wanted)
 union all
@@ -58,7 +58,7 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
     lease_length, null, null, null,
     attempt, lost_deliveries, lease_number, 0, 0, null, worker, null,
     started_at, attempt_started_at, null, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, result, closed_at
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, result, closed_at
 from closed_tasks left join payloads on payloads.rowid = payload_at
 where id in (select wanted.id from wanted);
 
@@ -70,13 +70,14 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
     lease_length, lease_until, cancel_deadline, wake_at,
     attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
     started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, null, null
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null
 from tasks
 where id < :before and namespace = :namespace
     and (:state is null or state = :state)
     and (:queue is null or queue = :queue)
     and (:type is null or type = :type)
     and (:since is null or created_at >= :since)
+    and (:kind is null or kind = :kind)
 union all
 select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, 0,
     null, null, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
@@ -84,13 +85,14 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
     lease_length, null, null, null,
     attempt, lost_deliveries, lease_number, 0, 0, null, worker, null,
     started_at, attempt_started_at, null, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, null, closed_at
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, closed_at
 from closed_tasks
 where id < :before and namespace = :namespace
     and (:state is null or state = :state)
     and (:queue is null or queue = :queue)
     and (:type is null or type = :type)
     and (:since is null or created_at >= :since)
+    and (:kind is null or kind = :kind)
 order by 1 desc
 limit :limit;
 
@@ -102,7 +104,7 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
     lease_length, lease_until, cancel_deadline, wake_at,
     attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
     started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, null, null
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null
 from tasks left join payloads on payloads.rowid = payload_at
 where lane = ? and place is not null and (priority, place, id) > (?, ?, ?)
 order by priority, place, id
@@ -116,7 +118,7 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
     lease_length, lease_until, cancel_deadline, wake_at,
     attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
     started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, null, null
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null
 from tasks
 where wake_at > ? and wake_at <= ?
 order by wake_at
@@ -130,7 +132,7 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
     lease_length, lease_until, cancel_deadline, wake_at,
     attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
     started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, null, null
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null
 from tasks left join payloads on payloads.rowid = payload_at
 where session = ?
 order by tasks.rowid
@@ -144,7 +146,7 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
     lease_length, lease_until, cancel_deadline, wake_at,
     attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
     started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, null, null
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null
 from tasks left join payloads on payloads.rowid = payload_at
 where session = ? and poll = ? and not received
 order by tasks.rowid
@@ -243,6 +245,7 @@ insert into closed_tasks (
     attempt_started_at, payload_at,
     parent_namespace, parent_workflow_id, parent_run_id, parent_event_id, workflow_id, first_run_id,
     original_run_id, previous_run_id, root_workflow_id, root_run_id, reset_run_id, reset_event_id, chain_attempt,
+    chain_deadline, parent_close_policy, turn_timeout,
     cron, branch, event_count, history_bytes, digest, build, versioning_behavior, memo, search_attributes,
     user_metadata, links
 )
@@ -254,6 +257,7 @@ select
     attempt_started_at, payload_at,
     parent_namespace, parent_workflow_id, parent_run_id, parent_event_id, workflow_id, first_run_id,
     original_run_id, previous_run_id, root_workflow_id, root_run_id, reset_run_id, reset_event_id, chain_attempt,
+    chain_deadline, parent_close_policy, turn_timeout,
     cron, branch, event_count, history_bytes, digest, build, versioning_behavior, memo, search_attributes,
     user_metadata, links
 from (values :rows(19)) as closing
@@ -319,6 +323,6 @@ insert into tasks (
     ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline, lease_until, cancel_deadline, wake_at,
     attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll, started_at,
     attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state
+    done_number, done_bits, done_state, parent_run_id, parent_event_id
 )
-values :rows(49);
+values :rows(51);

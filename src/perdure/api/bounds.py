@@ -1,0 +1,142 @@
+"""What the OpenAPI document says of values beyond their types. The checks are those of core/limits.py; here is what a
+generated client can know of them before it asks. What a schema cannot say stands in words at its field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from perdure.api.run_drafts import ID_CONFLICT, STAGES
+from perdure.api.turn_checks import ID_REUSE
+from perdure.api.workflow_views import RUNNING, STATUSES
+from perdure.core.durations import MAX_CHARACTERS, MAX_SECONDS
+from perdure.core.limits import (
+    MAX_BATCH,
+    MAX_DELAYS,
+    MAX_FATAL_TYPES,
+    MAX_NAME,
+    MAX_PAGE,
+    MAX_PRIORITY,
+    MAX_TEXT,
+    MAX_WAIT_SECONDS,
+)
+from perdure.core.states import State
+
+Schema = dict[str, Any]
+
+_AMOUNT = r"[0-9]+(\.[0-9]+)?"
+_NAME = {"minLength": 1, "maxLength": MAX_NAME}
+_MOMENT = {"format": "date-time"}
+_ID = {"format": "uuid"}
+_WAIT = {"maxLength": MAX_CHARACTERS, "pattern": rf"^({_AMOUNT}|({_AMOUNT}(ms|s|m|h|d|w))+|P.+)$"}
+_DURATION = {"minimum": 0, "maximum": MAX_SECONDS, **_WAIT}
+_WAIT_SECONDS = {"minimum": 0, "maximum": MAX_WAIT_SECONDS, **_WAIT}
+
+BODIES: dict[str, dict[str, Schema]] = {
+    "TaskRequest": {
+        "task_type": _NAME,
+        "type": _NAME,
+        "queue": _NAME,
+        "app": _NAME,
+        "idempotency_key": _NAME,
+        "fairness_key": {"maxLength": MAX_NAME},
+        "priority": {"minimum": 1, "maximum": MAX_PRIORITY},
+        "delay": _DURATION,
+        "run_at": _MOMENT,
+    },
+    "BatchRequest": {"tasks": {"minItems": 1, "maxItems": MAX_BATCH}},
+    "RetryRequest": {
+        "max_attempts": {"minimum": 1, "maximum": 10_000},
+        "base": {"minimum": 0.001, "maximum": 86_400},
+        "factor": {"minimum": 1, "maximum": 100},
+        "cap": {"minimum": 0.001, "maximum": 31 * 86_400},
+        "fatal_types": {"maxItems": MAX_FATAL_TYPES},
+        "delays": {"maxItems": MAX_DELAYS},
+    },
+    "TimeoutOptions": {
+        "schedule_to_start": _DURATION,
+        "start_to_close": _DURATION,
+        "schedule_to_close": _DURATION,
+        "heartbeat": _DURATION,
+        "lease": _DURATION,
+    },
+    "CancelRequest": {"reason": {"maxLength": MAX_TEXT}},
+    "WorkflowRequest": {
+        "workflow_type": _NAME,
+        "type": _NAME,
+        "workflow_id": _NAME,
+        "queue": _NAME,
+        "request_id": _NAME,
+        "id_reuse": {"enum": list(ID_REUSE)},
+        "id_conflict": {"enum": list(ID_CONFLICT)},
+        "start_delay": _DURATION,
+        "execution_timeout": _DURATION,
+        "run_timeout": _DURATION,
+        "cron": {"maxLength": MAX_NAME},
+        "priority": {"minimum": 1, "maximum": MAX_PRIORITY},
+        "fairness_key": {"maxLength": MAX_NAME},
+    },
+    "SignalPart": {"name": _NAME},
+    "SignalRequest": {"name": _NAME, "run_id": _ID, "request_id": _NAME},
+    "QueryRequest": {"name": _NAME, "run_id": _ID, "wait": _WAIT_SECONDS},
+    "UpdateRequest": {
+        "name": _NAME,
+        "run_id": _ID,
+        "update_id": _NAME,
+        "wait": _WAIT_SECONDS,
+        "stage": {"enum": list(STAGES)},
+    },
+    "EndRequest": {"reason": {"maxLength": MAX_TEXT}, "run_id": _ID},
+    "ActivityRequest": {"run_id": _ID},
+}
+"""Of the fields of requests."""
+
+PARAMETERS: dict[str, Schema] = {
+    "task_id": _ID,
+    "job_id": _ID,
+    "wait": _WAIT,
+    "state": {"enum": [state.name for state in State]},
+    "queue": _NAME,
+    "type": _NAME,
+    "since": _MOMENT,
+    "limit": {"minimum": 1, "maximum": MAX_PAGE},
+    "cursor": _ID,
+    "Idempotency-Key": _NAME,
+    "workflow_id": _NAME,
+    "activity_id": _NAME,
+    "run_id": _ID,
+    "status": {"enum": [RUNNING, *STATUSES.values()]},
+}
+"""Of what stands in a path, a query or a header."""
+
+_OF: dict[str, tuple[str, ...]] = {
+    "string": ("minLength", "maxLength", "pattern", "format", "enum"),
+    "number": ("minimum", "maximum"),
+    "integer": ("minimum", "maximum"),
+    "array": ("minItems", "maxItems"),
+}
+"""Which bounds a type can have."""
+
+
+def bound(document: Schema) -> None:
+    """Write all bounds into a document."""
+    schemas = document["components"]["schemas"]
+    for name, fields in BODIES.items():
+        for field, bounds in fields.items():
+            _tighten(schemas[name]["properties"][field], bounds)
+    schemas["TaskRequest"]["anyOf"] = [{"required": ["task_type"]}, {"required": ["type"]}]
+    for path in document["paths"].values():
+        for operation in path.values():
+            for parameter in operation.get("parameters", ()):
+                _tighten(parameter["schema"], PARAMETERS.get(parameter["name"], {}))
+
+
+def _tighten(schema: Schema, bounds: Schema) -> None:
+    for branch in _branches(schema):
+        branch.update((name, bounds[name]) for name in _OF.get(branch.get("type", ""), ()) if name in bounds)
+
+
+def _branches(schema: Schema) -> Iterator[Schema]:
+    yield schema
+    for branch in (*schema.get("anyOf", ()), *schema.get("oneOf", ())):
+        yield from _branches(branch)

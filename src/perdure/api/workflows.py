@@ -1,0 +1,412 @@
+"""The half of the service that is about workflows; Service hands its calls on to here.
+
+A run is found by its workflow id through the key that its start reserved, which goes on to the next run of a chain;
+where the key is not kept any more, the last run of that id is meant. Waiting is what it is for tasks: a watch on the
+row of the run, of the answer to an update, or of the job that asks a query.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from perdure.api import drafts, queues, run_drafts
+from perdure.api.parking import Parking
+from perdure.api.plan import Plan, as_changed, as_error
+from perdure.api.reading import reading
+from perdure.api.run_drafts import RunDraftsman
+from perdure.api.workflow_views import RUNNING, STATUSES, run_view
+from perdure.core import commands as c
+from perdure.core import ids, limits, pages
+from perdure.core import workflow_messages as w
+from perdure.core.describe import is_ready
+from perdure.core.errors import IllegalMove, InvalidArgument, NotFound, PerdureError, Unavailable
+from perdure.core.messages import Completion
+from perdure.core.model import SECOND, Failure, Lease, Payloads, Task, unpack
+from perdure.core.run import Run
+from perdure.core.states import Kind, State, is_closed
+from perdure.engine.engine import Engine
+from perdure.engine.watches import first
+from perdure.store.base import Filter
+
+PLANNED = frozenset({"start_workflow", "signal_workflow", "cancel_workflow", "terminate_workflow", "append"})
+"""Operations that are one `apply` with nothing awaited before or after it."""
+WAITING = frozenset({"start_workflow", "update_workflow", "query_workflow", "result_workflow", "history"})
+"""Operations whose answer may be held back."""
+MAX_APPENDS = 10_000
+"""Of one request."""
+MAX_PENDING = 1_000
+"""Open children, and messages, that a description names."""
+MAX_CHILDREN = 100_000
+"""Open children that are looked through for an activity."""
+MAX_HISTORY_BYTES = 4 * 1024 * 1024
+"""Of one answer; a single larger page is sent alone."""
+_PAGES = 100  #: of a history that are read at once
+_ROUNDS = 10  #: pages of a list that are read to fill one with open runs
+
+
+class Workflows:
+    """Acts for one namespace. `identity` and `build` are what the caller says of itself."""
+
+    def __init__(self, engine: Engine, namespace: str, identity: str, parking: Parking) -> None:
+        self._engine = engine
+        self._namespace = namespace
+        self._parking = parking
+        self._drafts = RunDraftsman(namespace, engine.mint, int(engine.retention * SECOND))
+        self.identity = identity
+        self.build = ""
+        self.planners: dict[str, Callable[..., Plan]] = {
+            "start_workflow": self._plan_start,
+            "signal_workflow": self._plan_signal,
+            "cancel_workflow": self._plan_cancel,
+            "terminate_workflow": self._plan_terminate,
+            "append": self._plan_append,
+        }
+
+    # ------------------------------------------------------------------------------------------------------ starting
+    async def start(self, body: w.StartWorkflow) -> w.StartReply:
+        wait = limits.wait(body.wait)
+        plan = self._plan_start(body)
+        if wait:
+            return await self._follow(plan, wait)
+        return await plan.carry_out(self._engine)  # type: ignore[return-value]
+
+    def _plan_start(self, body: w.StartWorkflow) -> Plan:
+        command = self._drafts.start(body, self._who(body.identity), self._engine.now())
+
+        def finish(outcomes: Sequence[c.Outcome]) -> w.StartReply:
+            started = outcomes[0]
+            if not isinstance(started, c.Started):
+                raise as_error(started)
+            return w.StartReply(body.workflow_id, ids.text(started.run_id), started.started)
+
+        return Plan([command], finish)
+
+    async def _follow(self, plan: Plan, wait: float) -> w.StartReply:
+        """Start a run and hold the answer until it has closed, `wait` seconds at most. That it is committed is said in
+        any case."""
+        end = time.monotonic() + wait
+        command = plan.commands[0]
+        assert isinstance(command, c.Enqueue) and command.task_id is not None
+        with self._engine.watches.news(command.task_id) as news:
+            reply: w.StartReply = await plan.carry_out(self._engine)  # type: ignore[assignment]
+            with suppress(Unavailable, NotFound):  # the server stops, or cannot read: the caller will ask again
+                own = ids.parse(reply.run_id) == command.task_id
+                task = await self._parking.hold(first(news, wait)) if own else None
+                if task is not None:
+                    reply.closed = await self._closed_view(task)
+                elif (left := end - time.monotonic()) > 0:
+                    body = w.ResultWorkflow(reply.workflow_id, reply.run_id, left, follow=False)
+                    view = await self.result(body)
+                    reply.closed = None if view.closed_at is None else view
+        return reply
+
+    # ------------------------------------------------------------------------------------------------------- messages
+    def _plan_signal(self, body: w.SignalWorkflow) -> Plan:
+        return self._told(self._drafts.signal(body, self._who(body.identity)))
+
+    def _plan_cancel(self, body: w.CancelWorkflow) -> Plan:
+        return self._told(self._drafts.cancel(body, self._who(body.identity)))
+
+    def _told(self, command: c.Tell) -> Plan:
+        def finish(outcomes: Sequence[c.Outcome]) -> w.RunReply:
+            return w.RunReply(command.workflow_id, ids.text(_told(outcomes[0]).run_id))
+
+        return Plan([command], finish)
+
+    def _plan_terminate(self, body: w.TerminateWorkflow) -> Plan:
+        command = self._drafts.terminate(body, self._who(body.identity))
+
+        def finish(outcomes: Sequence[c.Outcome]) -> w.RunReply:
+            changed = as_changed(outcomes[0])
+            return w.RunReply(command.workflow_id, ids.text(changed.task_id), changed.state.name)
+
+        return Plan([command], finish)
+
+    async def update(self, body: w.UpdateWorkflow) -> w.UpdateReply:
+        """The same update id finds the same answer, however often it is sent."""
+        wait = limits.wait(body.wait)
+        end = time.monotonic() + wait
+        command = self._drafts.update(body, self._who(body.identity), self._engine.now())
+        told = _told((await self._engine.apply([command]))[0])
+        assert told.answer_id is not None
+        accepted = body.stage == "accepted"
+        task = await self._parking.hold(self._answer(told.answer_id, end, accepted=accepted))
+        reply = w.UpdateReply(body.workflow_id, ids.text(told.run_id), body.update_id, "admitted")
+        if is_closed(task.state):
+            reply.stage = "completed"
+            if task.state == State.SUCCEEDED:
+                reply.result = _payloads(task)
+            else:
+                reply.failure = _failure(task)
+        elif task.started_at is not None:
+            reply.stage = "accepted"
+        return reply
+
+    async def _answer(self, answer_id: bytes, end: float, *, accepted: bool) -> Task:
+        """The row of an update once it is answered, or has been accepted, or as it is at the `end`."""
+        while True:
+            with self._engine.watches.news(answer_id) as news:
+                task = await self._row(answer_id)
+                left = end - time.monotonic()
+                if is_closed(task.state) or left <= 0 or (accepted and task.started_at is not None):
+                    return task
+                await first(news, left)
+
+    # -------------------------------------------------------------------------------------------------------- queries
+    async def query(self, body: w.QueryWorkflow) -> w.QueryReply:
+        """By a job that a worker of the run's queue takes like a turn."""
+        wait = limits.wait(body.wait)
+        task, run = await self._load(body.workflow_id, body.run_id)
+        command = self._drafts.query(run, task, body, self._engine.now())
+        made = (await self._engine.apply([command]))[0]
+        if not isinstance(made, c.Enqueued):
+            raise as_error(made)
+        watch = self._engine.watch(made.task_id, wait, namespace=self._namespace, whole=False)
+        job = await self._parking.hold(watch)
+        match None if job is None else job.state:
+            case State.SUCCEEDED:
+                return w.QueryReply(_payloads(job))
+            case State.FAILED if job is not None and job.done_number == job.lease_number:
+                return w.QueryReply(failure=_failure(job))
+        await self._engine.apply([c.Cancel(namespace=self._namespace, task_id=made.task_id)])
+        raise Unavailable(await self._unanswered(task.queue), field="queue", retry_after=1.0)
+
+    async def _unanswered(self, queue: str) -> str:
+        with reading():
+            sessions = await self._engine.store.sessions(self._namespace)
+        if queues.pollers(sessions)[queue] == 0:
+            return f"no worker is registered for queue {queue!r}, so nobody can answer the query"
+        return f"no worker of queue {queue!r} answered the query in time"
+
+    # ------------------------------------------------------------------------------------------------ looking at runs
+    async def describe(self, body: w.DescribeWorkflow) -> w.WorkflowView:
+        task, run = await self._load(body.workflow_id, body.run_id)
+        if is_closed(task.state):
+            return await self._closed_view(task, run)
+        pollers: int | None = None
+        with reading():
+            children, messages = await self._engine.store.pending(task.id, MAX_PENDING)
+            runs = await self._runs([child.id for child in children if child.kind == Kind.WORKFLOW])
+            if is_ready(task):
+                pollers = queues.pollers(await self._engine.store.sessions(self._namespace))[task.queue]
+        return run_view(task, run, children=children, child_runs=runs, messages=messages, pollers=pollers)
+
+    async def result(self, body: w.ResultWorkflow) -> w.WorkflowView:
+        end = time.monotonic() + limits.wait(body.wait)
+        workflow_id = run_drafts.workflow_id(body.workflow_id)
+        run_id = run_drafts.run_id(body.run_id) or await self._current(workflow_id)
+        while True:
+            left = max(0.0, end - time.monotonic())
+            watch = self._engine.watch(run_id, left, namespace=self._namespace, whole=False)
+            task = await self._parking.hold(watch)
+            run = await self._run_of(task, workflow_id)
+            assert task is not None
+            if not is_closed(task.state):
+                return run_view(task, run)
+            next_run = await self._next_run(task, run)
+            if next_run is None or not body.follow:
+                return run_view(task, run, next_run=next_run)
+            run_id = next_run
+
+    async def find(self, body: w.FindWorkflows) -> w.WorkflowPage:
+        """Runs, newest first. A page of RUNNING ones may be short although more follow."""
+        limit = limits.integer(body.limit, "limit", 1, limits.MAX_PAGE)
+        wanted = _status(body.status)
+        state = next((state for state, word in STATUSES.items() if word == wanted), None)
+        before = None if body.cursor is None else ids.parse(body.cursor, "cursor")
+        found: list[Task] = []
+        for _ in range(_ROUNDS):
+            filter = Filter(
+                namespace=self._namespace,
+                limit=limit + 1,
+                before=before,
+                state=state,
+                queue=None if body.queue is None else limits.name(body.queue, "queue"),
+                type=None if body.type is None else limits.name(body.type, "type"),
+                since=None if body.since is None else limits.microseconds(body.since, "since"),
+                kind=Kind.WORKFLOW,
+                workflow_id=None if body.workflow_id is None else run_drafts.workflow_id(body.workflow_id),
+            )
+            with reading():
+                tasks = await self._engine.store.find(filter)
+            found += [task for task in tasks if wanted != RUNNING or not is_closed(task.state)]
+            more = len(tasks) > limit
+            before = tasks[-1].id if more else None
+            if not more or len(found) > limit:
+                break
+        page = found[:limit]
+        if len(found) > limit:
+            before = page[-1].id
+        with reading():
+            runs = await self._runs([task.id for task in page])
+        return w.WorkflowPage(
+            [run_view(task, runs[task.id]) for task in page if task.id in runs],
+            None if before is None else ids.text(before),
+        )
+
+    async def history(self, body: w.History) -> w.HistoryReply:
+        end = time.monotonic() + limits.wait(body.wait)
+        after = limits.integer(body.after, "after", 0, 2**53)
+        limit = limits.integer(body.limit, "limit", 1, 10_000)
+        workflow_id = run_drafts.workflow_id(body.workflow_id)
+        run_id = run_drafts.run_id(body.run_id) or await self._current(workflow_id)
+        await self._run_of(await self._row(run_id), workflow_id)
+        return await self._parking.hold(self._events(run_id, after, limit, end))
+
+    async def _events(self, run_id: bytes, after: int, limit: int, end: float) -> w.HistoryReply:
+        """What follows `after`; if there is nothing yet, once there is, or as soon as the run has closed."""
+        while True:
+            with self._engine.watches.news(run_id) as news:
+                task = await self._row(run_id)  # before its history: what closes it is written with the last event
+                sent, more = await self._pages(run_id, after, limit)
+                left = end - time.monotonic()
+                if sent or left <= 0 or is_closed(task.state):
+                    return w.HistoryReply(ids.text(run_id), sent, more=more, closed=is_closed(task.state))
+                await first(news, left)
+
+    async def _pages(self, run_id: bytes, after: int, limit: int) -> tuple[list[bytes], bool]:
+        """Pages until there are `limit` events or too many bytes, and whether there are more."""
+        sent: list[bytes] = []
+        count = size = 0
+        while True:
+            with reading():
+                found = (await self._engine.store.histories({run_id: after}, _PAGES + 1)).get(run_id, [])
+            for page in found[:_PAGES]:
+                size += len(page.data)
+                if sent and (count >= limit or size > MAX_HISTORY_BYTES):
+                    return sent, True
+                last = page.first + page.count - 1
+                count += last - max(after, page.first - 1)
+                sent.append(page.data)
+                after = last
+            if len(found) <= _PAGES:
+                return sent, False
+
+    # -------------------------------------------------------------------------------------------------------- workers
+    def _plan_append(self, body: w.Appends) -> Plan:
+        limits.integer(len(body.appends), "appends", 1, MAX_APPENDS)
+        commands: list[c.Command] = []
+        refused: dict[int, w.Appended] = {}
+        for index, item in enumerate(body.appends):
+            try:
+                commands.append(run_drafts.append(item, self.identity, self.build))
+            except PerdureError as fault:
+                refused[index] = w.Appended(error=fault.problem())
+
+        def finish(outcomes: Sequence[c.Outcome]) -> w.AppendReply:
+            items = [_appended(outcome) for outcome in outcomes]
+            for index, item in refused.items():
+                items.insert(index, item)
+            return w.AppendReply(items)
+
+        return Plan(commands, finish)
+
+    async def complete_activity(self, body: w.CompleteActivity) -> w.RunReply:
+        """By whoever does the work instead of the worker that has the lease."""
+        activity_id = limits.name(body.activity_id, "activity_id")
+        lease = ids.lease_token(Lease(bytes(16), 0, 0))  # stands for the one that is still to be found
+        command = drafts.completion(Completion(lease, body.outcome, result=body.result, failure=body.failure))
+        task, _ = await self._load(body.workflow_id, body.run_id)
+        with reading():
+            children, _ = await self._engine.store.pending(task.id, MAX_CHILDREN)
+        found = [it for it in children if it.kind == Kind.ACTIVITY and it.idempotency_key == activity_id]
+        if not found:
+            raise NotFound(f"the run waits for no activity {activity_id!r}", field="activity_id")
+        if found[0].state != State.LEASED:
+            raise IllegalMove(f"the activity is {found[0].state.name}: no worker has it", field="activity_id")
+        command.lease = found[0].lease
+        changed = as_changed((await self._engine.apply([command]))[0])
+        return w.RunReply(body.workflow_id, ids.text(task.id), changed.state.name)
+
+    # ---------------------------------------------------------------------------------------------------------- rows
+    def _who(self, identity: str) -> str:
+        return limits.text(identity, "identity") or self.identity
+
+    async def _load(self, workflow_id: str, run_id: str | None) -> tuple[Task, Run]:
+        run_drafts.workflow_id(workflow_id)
+        found = run_drafts.run_id(run_id) or await self._current(workflow_id)
+        task = await self._row(found)
+        return task, await self._run_of(task, workflow_id)
+
+    async def _current(self, workflow_id: str) -> bytes:
+        """The current run: the open one, or the last."""
+        with reading():
+            key = await self._engine.store.find_key((self._namespace, "", "workflow", workflow_id))
+            if key is not None:
+                return key.task_id
+            last = await self._engine.store.find(
+                Filter(namespace=self._namespace, limit=1, kind=Kind.WORKFLOW, workflow_id=workflow_id)
+            )
+        if not last:
+            raise NotFound(f"there is no workflow {workflow_id!r}", field="workflow_id")
+        return last[0].id
+
+    async def _row(self, id: bytes) -> Task:
+        with reading():
+            task = (await self._engine.store.read([id])).get(id)
+        if task is None or task.namespace != self._namespace:
+            raise NotFound("there is no such run", field="run_id")
+        return task
+
+    async def _run_of(self, task: Task | None, workflow_id: str) -> Run:
+        """The columns of a run; NotFound for a row that is none of this workflow id."""
+        run = None if task is None else (await self._runs([task.id])).get(task.id)
+        if run is None or run.workflow_id != workflow_id:
+            raise NotFound(f"there is no such run of workflow {workflow_id!r}", field="run_id")
+        return run
+
+    async def _runs(self, run_ids: Sequence[bytes]) -> dict[bytes, Run]:
+        if not run_ids:
+            return {}
+        with reading():
+            return await self._engine.store.run_rows(run_ids)
+
+    async def _closed_view(self, task: Task, run: Run | None = None) -> w.WorkflowView:
+        if run is None:
+            run = (await self._runs([task.id]))[task.id]
+        return run_view(task, run, next_run=await self._next_run(task, run))
+
+    async def _next_run(self, task: Task, run: Run) -> bytes | None:
+        """The run that a closed one went on as, which its last event names. Only few can have one."""
+        may_repeat = run.cron is not None or task.retry_policy is not None
+        if task.state != State.CONTINUED_AS_NEW and not may_repeat:
+            return None
+        with reading():
+            found = await self._engine.store.histories({run.id: run.event_count - 1}, 1)
+        events = [event for page in found.get(run.id, ()) for event in pages.unpack(page.data)]
+        return getattr(events[-1].attributes, "new_run_id", None) or None if events else None
+
+
+def _told(outcome: c.Outcome) -> c.Told:
+    if isinstance(outcome, c.Told):
+        return outcome
+    raise as_error(outcome)
+
+
+def _appended(outcome: c.Outcome) -> w.Appended:
+    if isinstance(outcome, c.Appended):
+        return w.Appended(outcome.state.name, outcome.last)
+    return w.Appended(error=as_error(outcome).problem())
+
+
+def _payloads(task: Task | None) -> Payloads:
+    found: Payloads = () if task is None or task.result is None else unpack(task.result, Payloads)
+    return found
+
+
+def _failure(task: Task) -> Failure:
+    if task.failure is None:
+        return Failure(message=f"it is {task.state.name}", code=task.state.name.lower())
+    found: Failure = unpack(task.failure, Failure)
+    return found
+
+
+def _status(given: str | None) -> str | None:
+    """Both spellings of canceled (X-07)."""
+    known = (RUNNING, *STATUSES.values())
+    word = "CANCELLED" if given == "CANCELED" else given
+    if word is not None and word not in known:
+        raise InvalidArgument(f"status is {word[:50]!r}", field="status", limit=", ".join(known), kind="str")
+    return word

@@ -1,0 +1,287 @@
+"""A turn of a workflow run: prepared when it is leased, written by the first append of its worker.
+
+    begin      what the turn will see is fixed: the messages that have arrived by now
+    prepared   its events, the same whenever they are computed: nothing is written for a turn that comes to nothing
+    append     what the code asked for becomes events and rows (commands are in turn_effects.py)
+    fail       the code could not go on (RPLY-10): the run stays open and the turn is tried again
+
+Both `append` and `fail` are fenced: they carry the lease, compared whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from copy import copy
+
+from msgspec.structs import replace
+
+from perdure.core import commands as c
+from perdure.core import decide, pages, runs
+from perdure.core.effects import Append, Change, Effect, PutRun, Take
+from perdure.core.errors import Conflict, InvalidArgument, LeaseLost, UnhandledMessages
+from perdure.core.events import (
+    ActivityTaskCanceled,
+    ActivityTaskCompleted,
+    ActivityTaskFailed,
+    ActivityTaskStarted,
+    ActivityTaskTimedOut,
+    AnyAttributes,
+    Event,
+    WorkflowExecutionSignaled,
+    WorkflowExecutionStarted,
+    WorkflowTaskCompleted,
+    WorkflowTaskFailed,
+    WorkflowTaskScheduled,
+    WorkflowTaskStarted,
+)
+from perdure.core.ids import Mint
+from perdure.core.model import Failure, Task, pack, unpack
+from perdure.core.policy import wake_at
+from perdure.core.rounds import Rounds
+from perdure.core.run import Message, MessageKind, Run, UpdateRequest
+from perdure.core.states import Cause, State, move
+from perdure.core.turn_commands import CLOSING, ContinueAsNew
+from perdure.core.turn_effects import TurnWriter
+
+MAX_EVENTS = 50_000
+"""Of a history; at it, only continue-as-new goes on (RPLY-26)."""
+
+_CLOSED = (ActivityTaskCompleted, ActivityTaskFailed, ActivityTaskTimedOut, ActivityTaskCanceled)
+_attributes = list[AnyAttributes]
+
+
+def begin(task: Task, run: Run, now: int) -> Run:
+    """The run with a turn in hand, as `claim` leases its row."""
+    run = copy(run)
+    run.turn_inbox = run.inbox_count
+    run.turn_prepared_at = max(now, task.updated_at)
+    run.turn_written = 0
+    return run
+
+
+def prepared(task: Task, run: Run, messages: Sequence[Message]) -> tuple[list[Event], list[UpdateRequest]]:
+    """The events that the turn in hand begins with, and the updates that it sees. `messages` are those of the inbox
+    that no earlier turn took; later ones are not looked at."""
+    assert run.turn_prepared_at is not None
+    events: list[Event] = []
+    updates: list[UpdateRequest] = []
+    last = run.event_count
+    for message in messages:
+        if message.seq > run.turn_inbox:
+            break
+        if message.kind == MessageKind.UPDATE:
+            updates.append(unpack(message.body, UpdateRequest))
+            continue
+        for attributes in unpack(message.body, _attributes):
+            last += 1
+            if isinstance(attributes, _CLOSED) and events and isinstance(events[-1].attributes, ActivityTaskStarted):
+                attributes = replace(attributes, started_event_id=last - 1)
+            events.append(Event(last, message.at, attributes))
+    scheduled = max(run.turn_scheduled_at, events[-1].time if events else 0)
+    attempt = run.failures + 1
+    events.append(Event(last + 1, scheduled, WorkflowTaskScheduled(task_queue=task.queue, attempt=attempt)))
+    started = WorkflowTaskStarted(
+        scheduled_event_id=last + 1, identity=task.worker or "", history_bytes=run.history_bytes
+    )
+    events.append(Event(last + 2, max(run.turn_prepared_at, scheduled), started))
+    return events, updates
+
+
+def append(
+    task: Task,
+    run: Run,
+    messages: Sequence[Message],
+    command: c.Append,
+    *,
+    rows: Mapping[bytes, Task],
+    taken: Container[str],
+    first: Callable[[], WorkflowExecutionStarted],
+    now: int,
+    mint: Mint,
+    rounds: Rounds,
+) -> tuple[list[Effect], c.Outcome]:
+    """The effects, and the outcome after them: an UnhandledMessages is one that changes something, too. `rows` are the
+    locked rows of children that the commands name, `taken` the ids of child workflows that could not be reserved,
+    `first` gives event 1 of this run."""
+    if repeated := _answered(task, run, command):
+        return [], repeated
+    task, now = decide.own(task, now)
+    run = copy(run)
+    effects: list[Effect] = []
+    written: list[Event] = []
+    if not run.turn_written:
+        written, _ = prepared(task, run, messages)
+    if command.after != run.event_count + len(written):
+        raise LeaseLost(f"the append follows event {command.after}, but the history goes to {run.event_count}")
+    closes = bool(command.commands) and isinstance(command.commands[-1], CLOSING)
+    _check(command, closes, run.event_count + len(written))
+    if closes and not isinstance(command.commands[-1], ContinueAsNew) and _has_unhandled(run, messages):
+        return _put_off(task, run, now, rounds), UnhandledMessages()
+    if not run.turn_written:
+        started = written[-1]
+        assert isinstance(started.attributes, WorkflowTaskStarted)
+        done = WorkflowTaskCompleted(
+            scheduled_event_id=started.attributes.scheduled_event_id,
+            started_event_id=started.id,
+            identity=task.worker or "",
+            build=command.build,
+        )
+        run.turn_written = started.id + 1
+        written.append(Event(run.turn_written, max(now, started.time), done))
+        if run.turn_inbox > run.inbox_taken:
+            effects.append(Take(run.id, run.turn_inbox))
+            run.inbox_taken = run.turn_inbox
+    writer = TurnWriter(task, run, written, rows, taken, first, now, mint, rounds)
+    for wanted in command.commands:
+        writer.write(wanted)
+    failed = task.failure is not None
+    run.failures, task.failure = 0, None
+    if writer.events:
+        page = pages.pack(run.id, writer.events)
+        run.event_count += page.count
+        run.history_bytes += len(page.data)
+        effects.append(Append(page))
+    effects += writer.effects
+    if command.final:
+        effects += _end(task, run, command, writer, now, mint, rounds)
+    else:  # the lock fences it: nothing of the row itself has changed
+        effects += [PutRun(run), Change(task)] if failed else [PutRun(run)]
+    return effects, c.Appended(run.id, task.state, run.event_count)
+
+
+def _answered(task: Task, run: Run, command: c.Append) -> c.Appended | None:
+    """The answer that this append got before; LeaseLost when its lease is not the current one."""
+    lease, count = command.lease, len(command.commands)
+    if task.state == State.LEASED and lease.number == task.lease_number and lease.bits == task.lease_bits:
+        ends = (command.after + count, command.after + count + 1)
+        if run.turn_written and run.event_count > command.after and run.event_count in ends:
+            return c.Appended(run.id, task.state, run.event_count)
+        return None
+    if lease.number == task.done_number and lease.bits == task.done_bits and task.done_number:
+        return c.Appended(run.id, State(task.done_state), run.event_count)
+    raise LeaseLost(decide.why_lost(task))
+
+
+def _check(command: c.Append, closes: bool, events: int) -> None:
+    for wanted in command.commands[:-1]:
+        if isinstance(wanted, CLOSING):
+            raise InvalidArgument("a closing command is not the last one", field="commands", kind=type(wanted).__name__)
+    if closes and not command.final:
+        raise InvalidArgument("a closing command ends the turn", field="final", limit="true", kind="bool")
+    if events + len(command.commands) > MAX_EVENTS and not closes:
+        raise Conflict(f"the history would have more than {MAX_EVENTS} events: continue as new", field="commands")
+
+
+def _has_unhandled(run: Run, messages: Sequence[Message]) -> bool:
+    """Whether a signal or an update would be lost if the run closed now."""
+    for message in messages:
+        if message.seq > run.turn_inbox:
+            if message.kind == MessageKind.UPDATE:
+                return True
+            if any(isinstance(a, WorkflowExecutionSignaled) for a in unpack(message.body, _attributes)):
+                return True
+    return False
+
+
+def _put_off(task: Task, run: Run, now: int, rounds: Rounds) -> list[Effect]:
+    """The turn is over without what it wanted to write: the next one sees more."""
+    _over(task, run)
+    task.state = move(task.state, Cause.GO_ON)
+    runs.make_ready(task, run, now, rounds)
+    return [Change(task), PutRun(run)]
+
+
+def _over(task: Task, run: Run) -> None:
+    """The turn in hand is over, and its lease."""
+    task.done_number, task.done_bits = task.lease_number, task.lease_bits
+    task.received = True
+    decide.end_lease(task)
+    run.turn_prepared_at = None
+    run.turn_written = 0
+
+
+def _end(
+    task: Task, run: Run, command: c.Append, writer: TurnWriter, now: int, mint: Mint, rounds: Rounds
+) -> list[Effect]:
+    """The turn is over: the run waits, is ready again because of what arrived meanwhile, or closes."""
+    run.sticky_session = task.session
+    run.build = command.build or run.build
+    task.started_at = task.started_at or task.attempt_started_at
+    _over(task, run)
+    if writer.closing is not None:
+        task.done_state = int(move(task.state, writer.closing))
+        task.attempt += 1
+        return runs.closing(task, run, writer.closing, now, mint, task.failure, continued=writer.continued)
+    if run.inbox_count > run.inbox_taken and not run.paused:
+        task.state = move(task.state, Cause.GO_ON)
+        runs.make_ready(task, run, now, rounds)
+    else:
+        task.state = move(task.state, Cause.WAIT)
+        task.ready_at = None
+        task.wake_at = wake_at(task)
+    task.done_state = int(task.state)
+    return [PutRun(run), Change(task)]
+
+
+def fail(
+    task: Task, run: Run, messages: Sequence[Message], command: c.Complete, now: int
+) -> tuple[list[Effect], State]:
+    """The worker reports that the turn failed, or hands it back ("released")."""
+    lease = command.lease
+    if task.state != State.LEASED or lease.number != task.lease_number or lease.bits != task.lease_bits:
+        return [], decide.recorded(task, command)
+    task, now = decide.own(task, now)
+    run = copy(run)
+    effects: list[Effect] = []
+    failure = Failure(message="the turn failed") if command.failure is None else unpack(command.failure, Failure)
+    run.failures += 1
+    if run.failures == 1 and not run.turn_written and not _updates(messages, run):
+        events, _ = prepared(task, run, messages)
+        started = events[-1]
+        assert isinstance(started.attributes, WorkflowTaskStarted)
+        failed = WorkflowTaskFailed(
+            scheduled_event_id=started.attributes.scheduled_event_id,
+            started_event_id=started.id,
+            cause=failure.code,
+            failure=failure,
+            identity=task.worker or "",
+        )
+        events.append(Event(started.id + 1, max(now, started.time), failed))
+        page = pages.pack(run.id, events)
+        run.event_count += len(events)
+        run.history_bytes += len(page.data)
+        effects.append(Append(page))
+        if run.turn_inbox > run.inbox_taken:
+            effects.append(Take(run.id, run.turn_inbox))
+            run.inbox_taken = run.turn_inbox
+    noted = decide.record(task, "failed", run.failures, now, pack(failure))
+    task.failure = pack(failure)
+    task.attempt += 1
+    run.sticky_session = None
+    _over(task, run)
+    task.state = move(task.state, Cause.FAIL)
+    task.done_state = int(task.state)
+    task.ready_at = now + runs.turn_pause(run.failures)
+    task.wake_at = wake_at(task)
+    return [*effects, noted, Change(task), PutRun(run)], task.state
+
+
+def release(task: Task, run: Run, command: c.Complete, now: int, rounds: Rounds) -> tuple[list[Effect], State]:
+    """The worker leaves: another one gets the turn at once."""
+    lease = command.lease
+    if task.state != State.LEASED or lease.number != task.lease_number or lease.bits != task.lease_bits:
+        return [], decide.recorded(task, command)
+    task, now = decide.own(task, now)
+    run = copy(run)
+    _over(task, run)
+    run.sticky_session = None
+    task.state = move(task.state, Cause.RELEASE)
+    runs.make_ready(task, run, now, rounds)
+    task.done_state = int(task.state)
+    return [Change(task), PutRun(run)], task.state
+
+
+def _updates(messages: Sequence[Message], run: Run) -> bool:
+    """Whether updates are among what the turn in hand sees: they become no events, so a failed turn must not take what
+    is in the inbox."""
+    return any(message.kind == MessageKind.UPDATE and message.seq <= run.turn_inbox for message in messages)

@@ -1,0 +1,486 @@
+"""What a batch does about workflow runs: finds those that commands address, locks what hangs together, reads runs and
+inboxes behind the locks, and asks core/ what follows.
+
+    resolve    workflow ids to current runs, before any lock
+    relatives  parents of children that may close are locked, too: a child whose parent is held elsewhere waits
+    errands    due messages to other runs, and sweeps of closed ones, with the rows that they are about
+    read       runs and inboxes, in statements sent after the locks were granted
+    reserve    request ids and ids of child workflows
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+from perdure.core import commands as c
+from perdure.core import decide, pages, runs, turns
+from perdure.core import turn_commands as t
+from perdure.core.effects import Change, Close, Delete, Effect, Insert, PassOn, PutRun
+from perdure.core.errors import Internal, InvalidArgument, LeaseLost, NotFound
+from perdure.core.events import (
+    AnyAttributes,
+    ExternalWorkflowExecutionCancelRequested,
+    ExternalWorkflowExecutionSignaled,
+    RequestCancelExternalWorkflowExecutionFailed,
+    SignalExternalWorkflowExecutionFailed,
+    WorkflowExecutionCancelRequested,
+    WorkflowExecutionSignaled,
+    WorkflowExecutionStarted,
+)
+from perdure.core.ids import Mint
+from perdure.core.lanes import TURNS, lane
+from perdure.core.model import SECOND, Key, Task, unpack
+from perdure.core.policy import wake_at
+from perdure.core.rounds import Rounds
+from perdure.core.run import Page, Run, UpdateRequest
+from perdure.core.states import Cause, Kind, State, is_closed
+from perdure.core.turn_effects import key_of
+from perdure.engine.dispatch import Prepared
+from perdure.engine.gather import Item
+from perdure.engine.ledger import Ledger
+from perdure.store.base import Batch as Rows
+from perdure.store.base import KeyName
+
+REQUEST_LIFE = 86_400 * SECOND  #: microseconds that a request id of a message is remembered
+SWEPT = 200  #: children that a closed run closes at a time
+SWEEP_PAUSE = SECOND // 50  #: microseconds between two such times
+
+Histories = Callable[[Mapping[bytes, int], int], Awaitable[dict[bytes, list[Page]]]]
+Items = list[tuple[Item, Any]]
+
+
+class Workflows:
+    """For one batch. `answers` and `deferred` are of commands that end here."""
+
+    def __init__(self, ledger: Ledger, mint: Mint, rounds: Rounds, histories: Histories) -> None:
+        self.answers: list[tuple[Item, c.Outcome]] = []
+        self.deferred: list[Item] = []
+        self.canceled: list[Task] = []  #: activities at work that their workflow does not want any more
+        self._ledger = ledger
+        self._mint = mint
+        self._rounds = rounds
+        self._histories = histories
+        self._names: dict[Item, KeyName] = {}  #: of runs that were addressed by workflow id alone
+        self._targets: dict[Item, bytes] = {}
+        self._errands: dict[bytes, tuple[t.SignalExternalWorkflow | t.CancelExternalWorkflow, bytes | None]] = {}
+        self._sweeps: dict[bytes, list[Task]] = {}
+        self._told: dict[KeyName, Key] = {}  #: request ids that were used before
+        self._taken: set[str] = set()  #: workflow ids that children could not get
+        self._first: dict[bytes, WorkflowExecutionStarted] = {}
+
+    # ------------------------------------------------------------------------------------------------- before locks
+    async def resolve(self, rows: Rows, addressed: Items) -> Items:
+        """Those whose run is known."""
+        names = {item: key_of(command.namespace, command.workflow_id) for item, command in addressed}
+        names = {item: name for item, name in names.items() if not item.command.run_id}  # type: ignore[union-attr]
+        holders = await rows.read_keys(sorted(set(names.values()))) if names else {}
+        known: Items = []
+        for item, command in addressed:
+            holder = holders.get(names[item]) if item in names else None
+            target = command.run_id or (holder.task_id if holder else None)
+            if target is None:
+                self.answers.append((item, NotFound("there is no such workflow", field="workflow_id")))
+                continue
+            self._targets[item] = target
+            known.append((item, command))
+        self._names = names
+        return known
+
+    def target(self, onto: Mapping[Item, bytes]) -> Iterable[Item]:
+        """These commands are about these runs."""
+        self._targets.update(onto)
+        return onto
+
+    def ids_of(self, item: Item) -> list[bytes]:
+        """The rows that a command is about, the main one first."""
+        match item.command:
+            case c.Append() as command:
+                named = (wanted.task_id for wanted in command.commands if isinstance(wanted, _NAMING))
+                return [command.lease.task_id, *named]
+            case c.Complete(lease=lease):
+                return [lease.task_id]
+            case c.Cancel(task_id=task_id) | c.Retry(task_id=task_id):
+                return [task_id]
+            case _:
+                return [self._targets[item]]
+
+    def lanes_of(self, named: Items) -> set[str]:
+        """Lanes in which these commands may make tasks ready, besides those of the rows that they name."""
+        lanes: set[str] = set()
+        for _, command in named:
+            if isinstance(command, c.Append) and (task := self._ledger.rows.get(command.lease.task_id)) is not None:
+                for wanted in command.commands:
+                    if isinstance(wanted, t.ScheduleActivity):
+                        lanes.add(lane(task.namespace, wanted.task_queue))
+                    elif isinstance(wanted, (t.StartChildWorkflow, t.ContinueAsNew)) and wanted.task_queue:
+                        lanes.add(lane(task.namespace, wanted.task_queue, TURNS))
+        return lanes
+
+    # --------------------------------------------------------------------------------------------------- behind locks
+    async def errands(self, rows: Rows, due: list[Task]) -> list[Task]:
+        """Of due rows those that can be served now: messages whose target is not held elsewhere, and all others."""
+        messages = [task for task in due if task.kind == Kind.MESSAGE]
+        for sweep in (task for task in due if task.kind == Kind.SWEEP):
+            assert sweep.parent_run_id is not None
+            found = await rows.children(sweep.parent_run_id, SWEPT, sweep.checkpoint or b"")
+            self._ledger.load(found)
+            self._sweeps[sweep.id] = [self._ledger.rows[child.id] for child in found]
+        if not messages:
+            return due
+        for task in messages:
+            errand = unpack(task.checkpoint or b"", t.TurnCommand)
+            self._errands[task.id] = (errand, errand.run_id or None)
+        names = {
+            task.id: key_of(task.namespace, self._errands[task.id][0].workflow_id)
+            for task in messages
+            if self._errands[task.id][1] is None
+        }
+        holders = await rows.read_keys(sorted(set(names.values()))) if names else {}
+        for task_id, name in names.items():
+            if (holder := holders.get(name)) is not None:
+                self._errands[task_id] = (self._errands[task_id][0], holder.task_id)
+        held = await self._lock(rows, {target for _, target in self._errands.values() if target is not None})
+        return [task for task in due if task.id not in self._errands or self._errands[task.id][1] not in held]
+
+    async def relatives(self, rows: Rows, tasks: Iterable[Task]) -> set[bytes]:
+        """Lock the parents of these rows; the ids of those whose parent is held elsewhere."""
+        children = {task.id: task.parent_run_id for task in tasks if task.parent_run_id is not None}
+        held = await self._lock(rows, set(children.values()))
+        return {task_id for task_id, parent in children.items() if parent in held}
+
+    async def _lock(self, rows: Rows, ids: set[bytes]) -> set[bytes]:
+        """Lock rows that the batch does not have yet; which of them are open, but held elsewhere."""
+        missing = sorted(ids - self._ledger.rows.keys())
+        if not missing:
+            return set()
+        self._ledger.load((await rows.lock(missing)).values())
+        absent = [i for i in missing if i not in self._ledger.rows]
+        traces = await rows.trace(absent) if absent else {}
+        return {i for i, task in traces.items() if not is_closed(task.state)}
+
+    async def read(self, rows: Rows, in_turn: set[bytes]) -> None:
+        """The runs among the rows, and the inboxes of those whose turn is looked at."""
+        ledger = self._ledger
+        ids = [task.id for task in ledger.rows.values() if task.kind == Kind.WORKFLOW and task.id not in ledger.runs]
+        if not ids:
+            return
+        ledger.runs.update(await rows.runs(ids))
+        after = {
+            i: run.inbox_taken
+            for i in ids
+            if i in in_turn and (run := ledger.runs.get(i)) is not None and run.inbox_count > run.inbox_taken
+        }
+        if after:
+            ledger.inboxes.update(await rows.inbox(after))
+
+    async def reserve(self, rows: Rows, named: Items) -> None:
+        """Request ids of messages, and the ids of child workflows. Behind the locks, because a command that does not
+        get its rows comes again, and must not meet its own key then."""
+        now = rows.now
+        wanted: dict[KeyName, Key] = {}
+        for item, command in named:
+            if isinstance(command, c.Tell) and (name := self._request(item, command)) is not None:
+                answer = command.message.task_id if isinstance(command.message, UpdateRequest) else self._targets[item]
+                wanted.setdefault(name, Key(*name, answer, b"", now + REQUEST_LIFE))
+            elif isinstance(command, c.Append) and self._holds(command):
+                for child in command.commands:
+                    if isinstance(child, t.StartChildWorkflow):
+                        name = key_of(self._ledger.rows[command.lease.task_id].namespace, child.workflow_id)
+                        wanted.setdefault(name, Key(*name, child.task_id, b"", now + REQUEST_LIFE))
+        if not wanted:
+            return
+        reserved = await rows.reserve_keys([wanted[name] for name in sorted(wanted)])
+        lost = [name for name in sorted(wanted) if name not in reserved]
+        if lost:
+            await self._look_at(rows, lost, wanted)
+
+    async def _look_at(self, rows: Rows, lost: list[KeyName], wanted: dict[KeyName, Key]) -> None:
+        """Keys that others hold: a workflow id whose last run has closed can be had."""
+        holders = await rows.read_keys(lost)
+        last = [key.task_id for name, key in holders.items() if name[2] == "workflow"]
+        traces = await rows.trace(last) if last else {}
+        for name in lost:
+            holder = holders.get(name)
+            if name[2] != "workflow":
+                if holder is not None:
+                    self._told[name] = holder
+                continue
+            old = None if holder is None else traces.get(holder.task_id)
+            if holder is None or (old is not None and not is_closed(old.state)):
+                self._taken.add(name[3])
+            elif holder.task_id == wanted[name].task_id:
+                continue
+            elif not await rows.replace_key(holder, wanted[name]):
+                self._taken.add(name[3])
+
+    def _request(self, item: Item, command: c.Tell) -> KeyName | None:
+        if self._targets[item] not in self._ledger.rows:
+            return None
+        run_id = self._targets[item].hex()
+        if isinstance(command.message, UpdateRequest):
+            return (command.namespace, "", "update", f"{run_id}/{command.message.update_id}")
+        if not command.request_id:
+            return None
+        return (command.namespace, "", "request", f"{run_id}/{command.request_id}")
+
+    def _holds(self, command: c.Append) -> bool:
+        task = self._ledger.rows.get(command.lease.task_id)
+        return task is not None and task.state == State.LEASED and task.lease == command.lease
+
+    async def read_first(self, named: Items) -> None:
+        """Event 1 of runs that may be followed by another one, which begins with the same. It never changes, so it is
+        read beside the batch."""
+        ids = [
+            command.lease.task_id
+            for _, command in named
+            if isinstance(command, c.Append)
+            and command.commands
+            and isinstance(command.commands[-1], (t.ContinueAsNew, t.FailWorkflow, t.CompleteWorkflow))
+            and self._may_go_on(command)
+        ]
+        for run_id, found in (await self._histories(dict.fromkeys(ids, 0), 1)).items() if ids else ():
+            event = pages.unpack(found[0].data)[0].attributes
+            assert isinstance(event, WorkflowExecutionStarted)
+            self._first[run_id] = event
+
+    def _may_go_on(self, command: c.Append) -> bool:
+        if isinstance(command.commands[-1], t.ContinueAsNew):
+            return True
+        task, run = self._ledger.rows.get(command.lease.task_id), self._ledger.runs.get(command.lease.task_id)
+        return task is not None and run is not None and (task.retry_policy is not None or run.cron is not None)
+
+    # --------------------------------------------------------------------------------------------------- decisions
+    def apply(self, effects: Iterable[Effect], now: int) -> None:
+        """Write these down; and what the parents of children that close by them hear."""
+        effects = list(effects)
+        ledger = self._ledger
+        ledger.apply(effects)
+        for effect in effects:
+            if isinstance(effect, Change) and effect.task.kind == Kind.ACTIVITY and effect.task.cancel_deadline:
+                self.canceled.append(effect.task)
+            if not isinstance(effect, (Close, Delete)) or effect.task.parent_run_id is None:
+                continue
+            if isinstance(effect, Close) and effect.continued:
+                continue
+            parent, run = ledger.rows.get(effect.task.parent_run_id), ledger.runs.get(effect.task.parent_run_id)
+            if parent is not None and run is not None and not is_closed(parent.state):
+                child_run = ledger.runs.get(effect.task.id)
+                ledger.apply(runs.ended(parent, run, effect.task, child_run, now, self._rounds))
+
+    def begin(self, task: Task, now: int) -> Prepared:
+        """Of a run that is leased: what its turn sees is fixed from here on."""
+        self._ledger.apply([PutRun(turns.begin(task, self._ledger.runs[task.id], now))])
+        return self.prepared(task)
+
+    def prepared(self, task: Task) -> Prepared:
+        """What the worker of a leased run is to be shown."""
+        run = self._ledger.runs[task.id]
+        events, updates = turns.prepared(task, run, self._ledger.inboxes.get(task.id, ()))
+        return Prepared(run, events, updates)
+
+    def append(self, command: c.Append, gone: Task | None, now: int) -> c.Outcome:
+        task = self._ledger.rows.get(command.lease.task_id) or gone
+        if task is None or task.kind != Kind.WORKFLOW:
+            raise LeaseLost(decide.why_lost(task))
+        if is_closed(task.state):
+            decide.recorded(task, c.Complete(lease=command.lease, outcome="succeeded"))
+            return c.Appended(task.id, task.state, 0)
+        run = self._ledger.runs[task.id]
+        effects, outcome = turns.append(
+            task,
+            run,
+            self._ledger.inboxes.get(task.id, ()),
+            command,
+            rows=self._ledger.rows,
+            taken=self._taken,
+            first=lambda: self._first[task.id],
+            now=now,
+            mint=self._mint,
+            rounds=self._rounds,
+        )
+        self.apply(effects, now)
+        return outcome
+
+    def complete(self, task: Task, command: c.Complete, now: int) -> c.Outcome:
+        """A turn that failed, or that its worker hands back."""
+        run = self._ledger.runs.get(task.id)
+        if run is None:
+            return c.Changed(task.id, decide.recorded(task, command))
+        match command.outcome:
+            case "failed":
+                messages = self._ledger.inboxes.get(task.id, ())
+                effects, state = turns.fail(task, run, messages, command, now)
+            case "released":
+                effects, state = turns.release(task, run, command, now, self._rounds)
+            case other:
+                limit = "failed, released"
+                raise InvalidArgument(f"outcome of a turn is {other!r}", field="outcome", limit=limit, kind="str")
+        self.apply(effects, now)
+        return c.Changed(task.id, state)
+
+    def start_onto(self, item: Item, command: c.Enqueue, gone: Task | None, now: int) -> c.Outcome | None:
+        """A start whose workflow id an open run has: that one is signaled, or closed and replaced."""
+        start, target = command.start, self._targets[item]
+        assert start is not None
+        assert command.task_id is not None
+        task, run = self._ledger.rows.get(target), self._ledger.runs.get(target)
+        if task is None or run is None or is_closed(task.state):
+            return None  # it has closed since
+        if start.id_conflict == "terminate_existing":
+            self.apply(runs.terminate(task, run, "another run takes its place", "", now, self._mint), now)
+            self.apply(runs.start(command, now, self._rounds), now)
+            name = key_of(task.namespace, run.workflow_id)
+            new = Key(*name, command.task_id, command.digest, now + command.key_life)
+            self.apply([PassOn(Key(*name, target, b"", 0), new)], now)
+            return c.Started(command.task_id)
+        if start.signal is not None:
+            self.apply(runs.post(task, run, [start.signal], now, self._rounds), now)
+        return c.Started(target, started=False)
+
+    def tell(self, item: Item, command: c.Tell, gone: Task | None, now: int) -> c.Outcome | None:
+        """None: the run has been followed by another one meanwhile, so it is looked for again."""
+        task, run = self._target(item, command.namespace, gone)
+        if task is None or run is None:
+            if self._moved_on(item, gone):
+                return None
+            runs.refuse_closed(gone)
+        assert task is not None
+        assert run is not None
+        if (name := self._request(item, command)) is not None and (holder := self._told.get(name)) is not None:
+            return c.Told(task.id, holder.task_id if isinstance(command.message, UpdateRequest) else None)
+        match command.message:
+            case WorkflowExecutionCancelRequested() as request:
+                self.apply(runs.cancel(task, run, request, now, self._mint, self._rounds), now)
+                return c.Told(task.id)
+            case WorkflowExecutionSignaled() as signal:
+                self.apply(runs.post(task, run, [signal], now, self._rounds), now)
+                return c.Told(task.id)
+            case UpdateRequest() as update:
+                self.apply(self._update(task, run, update, now), now)
+                return c.Told(task.id, update.task_id)
+
+    def _update(self, task: Task, run: Run, update: UpdateRequest, now: int) -> list[Effect]:
+        """The message, and the row that waits for the answer."""
+        row = Task(
+            update.task_id, task.namespace, update.name, State.WAITING, task.lane, now, now, app=task.app,
+            kind=Kind.UPDATE, queue=task.queue, idempotency_key=update.update_id, identity=update.identity,
+            parent_run_id=task.id, parent_event_id=0,
+        )  # fmt: skip
+        posted = runs.post(task, run, update, now, self._rounds)
+        for effect in posted:
+            if isinstance(effect, PutRun):
+                effect.run.children += 1
+        return [Insert(row), *posted]
+
+    def terminate(self, item: Item, command: c.Terminate, gone: Task | None, now: int) -> c.Outcome | None:
+        task, run = self._target(item, command.namespace, gone)
+        if task is None or run is None:
+            if self._moved_on(item, gone):
+                return None
+            assert gone is not None
+            return c.Changed(gone.id, gone.state)
+        self.apply(runs.terminate(task, run, command.reason, command.identity, now, self._mint), now)
+        return c.Changed(task.id, State.TERMINATED)
+
+    def cancel(self, task: Task, command: c.Cancel, now: int) -> None:
+        """By the task's id."""
+        request = WorkflowExecutionCancelRequested(cause=command.reason)
+        self.apply(runs.cancel(task, self._ledger.runs[task.id], request, now, self._mint, self._rounds), now)
+
+    def _target(self, item: Item, namespace: str, gone: Task | None) -> tuple[Task | None, Run | None]:
+        target = self._targets[item]
+        task = self._ledger.rows.get(target)
+        known = task or gone
+        if known is None or known.namespace != namespace or known.kind != Kind.WORKFLOW:
+            raise NotFound("there is no such workflow run", field="run_id")
+        if task is None or is_closed(task.state):
+            return None, None
+        return task, self._ledger.runs.get(target)
+
+    def _moved_on(self, item: Item, gone: Task | None) -> bool:
+        """Whether the run that the workflow id stood for has closed since, and may have been followed by another."""
+        return item in self._names and gone is not None and item.deferrals == 0
+
+    def ring(self, task: Task, now: int, hold_until: int) -> None:
+        """The alarm of a row that is about workflows."""
+        ledger = self._ledger
+        match task.kind:
+            case Kind.WORKFLOW:
+                run = ledger.runs[task.id]
+                self.apply(runs.ring(task, run, now, self._mint, self._rounds, hold_until), now)
+            case Kind.TIMER:
+                task, now = decide.own(task, now)
+                self.apply([decide.close(task, Cause.ANSWER, now)], now)
+            case Kind.MESSAGE:
+                self._deliver(task, now)
+            case Kind.SWEEP:
+                self._sweep(task, now)
+            case _:
+                raise Internal(f"a {task.kind.name} has no alarm")
+
+    def lose(self, task: Task, reason: str, now: int) -> None:
+        """The worker process that had the turn is gone."""
+        task, now = decide.own(task, now)
+        self.apply(runs.lose(task, self._ledger.runs[task.id], reason, now, self._rounds), now)
+
+    def _deliver(self, task: Task, now: int) -> None:
+        """A signal or a cancel request that one run has for another arrives, or cannot."""
+        errand, target_id = self._errands[task.id]
+        began = task.parent_event_id or 0
+        target = None if target_id is None else self._ledger.rows.get(target_id)
+        run = None if target is None else self._ledger.runs.get(target.id)
+        parent_id = task.parent_run_id or b""
+        sender = self._ledger.runs.get(parent_id)
+        who: dict[str, Any] = {
+            "external_workflow_id": sender.workflow_id if sender else "",
+            "external_run_id": parent_id,
+            "external_initiated_event_id": began,
+        }
+        news: AnyAttributes
+        found = target is not None and run is not None and target.namespace == task.namespace
+        found = found and target is not None and not is_closed(target.state)
+        back: dict[str, Any] = {"workflow_id": errand.workflow_id, "initiated_event_id": began}
+        if isinstance(errand, t.SignalExternalWorkflow):
+            news = ExternalWorkflowExecutionSignaled(**back) if found else SignalExternalWorkflowExecutionFailed(**back)
+        elif found:
+            news = ExternalWorkflowExecutionCancelRequested(**back)
+        else:
+            news = RequestCancelExternalWorkflowExecutionFailed(**back)
+        if found and target is not None and run is not None:
+            if isinstance(errand, t.SignalExternalWorkflow):
+                signal = WorkflowExecutionSignaled(
+                    signal_name=errand.signal_name, input=errand.input, header=errand.header, **who
+                )
+                self.apply(runs.post(target, run, [signal], now, self._rounds), now)
+            else:
+                request = WorkflowExecutionCancelRequested(cause=errand.reason, **who)
+                self.apply(runs.cancel(target, run, request, now, self._mint, self._rounds), now)
+        done, now = decide.own(task, now)
+        self.apply([decide.close(done, Cause.ANSWER, now)], now)
+        parent, own_run = self._ledger.rows.get(parent_id), self._ledger.runs.get(parent_id)
+        if parent is not None and own_run is not None and not is_closed(parent.state):
+            self.apply(runs.post(parent, own_run, [news], now, self._rounds), now)
+
+    def _sweep(self, task: Task, now: int) -> None:
+        """Some children of a closed run; the row comes again while there is something to do."""
+        children = self._sweeps[task.id]
+        changed = False
+        for child in children:
+            if child.kind != Kind.SWEEP and self._ledger.rows[child.id] is child:
+                effects = runs.swept(child, self._ledger.runs.get(child.id), now, self._mint, self._rounds)
+                changed = changed or bool(effects)
+                self.apply(effects, now)
+        task, now = decide.own(task, now)
+        if not changed and len(children) < SWEPT:
+            self.apply([decide.close(task, Cause.ANSWER, now)], now)
+            return
+        if not changed:
+            task.checkpoint = children[-1].id  # all of these may go on
+        task.ready_at = now + SWEEP_PAUSE
+        task.wake_at = wake_at(task)
+        self.apply([Change(task)], now)
+
+
+_NAMING = (t.CancelActivity, t.CancelTimer, t.AcceptUpdate, t.RejectUpdate, t.CompleteUpdate)
+"""Commands that are about a row which exists."""

@@ -1,0 +1,356 @@
+"""The client's half for workflows: start them, find them, get a handle to them. `AsyncRuns` is a part of AsyncClient,
+`Runs` of Perdure.
+
+Every start and every message carries a request id, kept while the call is repeated over outages, so that a lost answer
+never makes a second run or signal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack
+
+from perdure.client.base import Service
+from perdure.core.durations import Duration, seconds
+from perdure.core.errors import NotFound, ResourceExhausted, Unavailable, WorkflowClosed
+from perdure.core.limits import MAX_WAIT_SECONDS
+from perdure.core.model import RetryPolicy
+from perdure.core.workflow_messages import FindWorkflows, Signal, StartReply, StartWorkflow, WorkflowPage
+from perdure.sdk.activity_handle import ActivityHandle, AsyncActivityHandle
+from perdure.sdk.converter import Converter
+from perdure.sdk.handle import LONGEST_WAIT, OUTAGE_SECONDS
+from perdure.sdk.hints import ANY, Hint, of_value
+from perdure.sdk.run_handle import AsyncWorkflowHandle, WorkflowHandle, request_id
+
+T = TypeVar("T")
+
+_RETRY_SECONDS = (0.05, 2.0)
+_RUNS = 5  #: that an update-with-start may find closed, one after the other, before it gives up
+
+
+class Startable(Protocol):
+    """What `@workflow` makes of a function, as far as a client needs it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def queue(self) -> str: ...
+    @property
+    def payload(self) -> Hint: ...
+    @property
+    def result(self) -> Hint: ...
+
+
+class RunOptions(TypedDict, total=False):
+    """What a call may say about a run. Times are seconds or text such as "90s", `start_delay` also a timedelta.
+
+    queue              where its turns run; the workflow's own queue by default
+    start_delay        until its first turn
+    execution_timeout  longest time of all runs of the chain (retries, cron, continue-as-new) together
+    run_timeout        longest time of one run
+    retry              repeats a run that failed; without it none is repeated
+    cron               repeats the workflow by this expression, in UTC
+    priority           1 first to 5 last
+    fairness_key       runs that share one in a queue share one turn
+    memo               values that lists and descriptions show
+    search_attributes  plain values to find it by
+    id_reuse           once the last run of this id has closed: "allow_duplicate" (default),
+                       "allow_duplicate_failed_only", "reject_duplicate"
+    id_conflict        while a run of this id is open: "fail" (default), "use_existing", "terminate_existing"
+    """
+
+    queue: str | None
+    start_delay: Duration | timedelta | None
+    execution_timeout: Duration | None
+    run_timeout: Duration | None
+    retry: RetryPolicy | None
+    cron: str
+    priority: int
+    fairness_key: str
+    headers: dict[str, str] | None
+    memo: Mapping[str, object] | None
+    search_attributes: dict[str, Any] | None
+    id_reuse: Literal["allow_duplicate", "allow_duplicate_failed_only", "reject_duplicate"]
+    id_conflict: Literal["fail", "use_existing", "terminate_existing"]
+
+
+class RunFilter(TypedDict, total=False):
+    """Which runs a list shows. `status` is RUNNING, COMPLETED, FAILED, CANCELLED, TERMINATED, TIMED_OUT or
+    CONTINUED_AS_NEW; `limit` (50 by default, at most 1,000) is the size of a page."""
+
+    status: str | None
+    type: str | None
+    workflow_id: str | None
+    queue: str | None
+    since: datetime | None
+    limit: int
+    cursor: str | None
+
+
+class AsyncRuns:
+    """What AsyncClient can do about workflows."""
+
+    converter: Converter
+    identity: str
+
+    async def service(self) -> Service:
+        raise NotImplementedError
+
+    async def start_workflow(
+        self, workflow: Startable | str, input: object = None, *, id: str | None = None, **options: Unpack[RunOptions]
+    ) -> AsyncWorkflowHandle:
+        """A run that is committed. Of one `id` at most one run is open; without it the run gets a random one.
+
+        `workflow` is a @workflow, or a name when the function lives elsewhere. `input` is what the function is
+        annotated with, or JSON that stands for it. An outage of up to 30 s is waited out. Raises
+        WorkflowAlreadyStarted as `id_conflict` and `id_reuse` say, InvalidArgument, Unavailable.
+        """
+        reply = await self._start(self._new_run(workflow, input, id, options))
+        return self._handle(reply, workflow)
+
+    async def execute_workflow(
+        self,
+        workflow: Startable | str,
+        input: object = None,
+        *,
+        id: str | None = None,
+        timeout: Duration | None = None,
+        **options: Unpack[RunOptions],
+    ) -> Any:
+        """Start a run and wait for what it returns, in one request if it is quick: `start_workflow` and then
+        `AsyncWorkflowHandle.result`, whose errors it raises. After a WaitTimeout the run goes on."""
+        begun = time.monotonic()
+        limit = None if timeout is None else seconds(timeout, "timeout", most=LONGEST_WAIT)
+        body = self._new_run(workflow, input, id, options)
+        body.wait = MAX_WAIT_SECONDS if limit is None else min(limit, MAX_WAIT_SECONDS)
+        reply = await self._start(body)
+        handle = self._handle(reply, workflow)
+        if reply.closed is not None and not reply.closed.next_run_id:
+            return handle.outcome(reply.closed)
+        return await handle.result(None if limit is None else max(0.0, limit - (time.monotonic() - begun)))
+
+    async def signal_with_start(
+        self,
+        workflow: Startable | str,
+        input: object = None,
+        *,
+        id: str,
+        signal: str,
+        signal_input: object = None,
+        **options: Unpack[RunOptions],
+    ) -> AsyncWorkflowHandle:
+        """Signal the open run of this id; if there is none, start one that has the signal from the beginning. One
+        transaction, so many callers at once make one run and no signal is lost."""
+        body = self._new_run(workflow, input, id, {"id_conflict": "use_existing", **options})
+        body.signal = Signal(signal, self.converter.to_payloads(signal_input, "signal_input", of_value(signal_input)))
+        return self._handle(await self._start(body), workflow)
+
+    async def update_with_start(
+        self,
+        workflow: Startable | str,
+        input: object = None,
+        *,
+        id: str,
+        update: str,
+        update_input: object = None,
+        update_id: str | None = None,
+        timeout: Duration | None = None,
+        **options: Unpack[RunOptions],
+    ) -> Any:
+        """Update the open run of this id, which is started if there is none, and wait for the answer. Raises what
+        `AsyncWorkflowHandle.update` raises. Two transactions: a caller that dies between them has started a run
+        without an update."""
+        body = self._new_run(workflow, input, id, {"id_conflict": "use_existing", **options})
+        update_id = update_id or request_id()
+        for left in reversed(range(_RUNS)):
+            handle = self._handle(await self._start(body), workflow)
+            try:
+                return await handle.update(update, update_input, id=update_id, timeout=timeout)
+            except (NotFound, WorkflowClosed):  # it closed just now: the next one is started
+                if not left:
+                    raise
+            body.request_id = request_id()
+        raise AssertionError
+
+    def get_workflow_handle(
+        self, id: str, run_id: str | None = None, workflow: Startable | str | None = None
+    ) -> AsyncWorkflowHandle:
+        """The handle of a workflow whose id is known; asks nobody. With its @workflow the result has the type that the
+        function is annotated with."""
+        return AsyncWorkflowHandle(self, id, run_id, result=_result(workflow))
+
+    async def list_workflows(self, **filter: Unpack[RunFilter]) -> WorkflowPage:
+        """Runs that pass all filters, newest first; `next` of a page is the `cursor` of the next. A page of RUNNING
+        ones may be short although more follow."""
+        return await (await self.service()).find_workflows(FindWorkflows(**filter))
+
+    def get_activity_handle(
+        self,
+        *,
+        token: bytes | None = None,
+        workflow_id: str | None = None,
+        activity_id: str | None = None,
+        run_id: str | None = None,
+    ) -> AsyncActivityHandle:
+        """The handle by which somebody else than its worker ends an activity (or any task): by the `token` of its
+        attempt, which is its lease, or by the ids of workflow and activity."""
+        return AsyncActivityHandle(self, token, workflow_id, activity_id, run_id)
+
+    async def sent(self, call: Callable[[Service], Awaitable[T]]) -> T:
+        """The answer to a call that may be repeated; an outage of up to 30 s is waited out."""
+        end = time.monotonic() + OUTAGE_SECONDS
+        pause, longest = _RETRY_SECONDS
+        while True:
+            try:
+                return await call(await self.service())
+            except (Unavailable, ResourceExhausted) as error:
+                now = error.retry_after or pause
+                if time.monotonic() + now > end:
+                    raise
+            await asyncio.sleep(now)
+            pause = min(pause * 2, longest)
+
+    async def _start(self, body: StartWorkflow) -> StartReply:
+        return await self.sent(lambda service: service.start_workflow(body))
+
+    def _handle(self, reply: StartReply, workflow: Startable | str) -> AsyncWorkflowHandle:
+        return AsyncWorkflowHandle(self, reply.workflow_id, reply.run_id, reply.started, _result(workflow))
+
+    def _new_run(self, workflow: Startable | str, input: object, id: str | None, options: RunOptions) -> StartWorkflow:
+        if unknown := options.keys() - RunOptions.__annotations__.keys():
+            known = ", ".join(RunOptions.__annotations__)
+            raise TypeError(f"a workflow has no option {', '.join(sorted(unknown))}; it has {known}")
+        own = None if isinstance(workflow, str) else workflow
+        hint = of_value(input) if own is None else own.payload
+        delay, queue = options.get("start_delay"), options.get("queue")
+        return StartWorkflow(
+            _name(workflow),
+            request_id() if id is None else id,
+            self.converter.to_payloads(input, "input", hint),
+            queue=(own.queue if own is not None else "default") if queue is None else queue,
+            request_id=request_id(),
+            id_reuse=options.get("id_reuse", "allow_duplicate"),
+            id_conflict=options.get("id_conflict", "fail"),
+            start_delay=delay.total_seconds() if isinstance(delay, timedelta) else delay,
+            execution_timeout=options.get("execution_timeout"),
+            run_timeout=options.get("run_timeout"),
+            retry=options.get("retry"),
+            cron=options.get("cron", ""),
+            priority=options.get("priority", 3),
+            fairness_key=options.get("fairness_key", ""),
+            headers=options.get("headers") or {},
+            memo={
+                key: self.converter.to_payloads(value, f"memo.{key}", of_value(value))
+                for key, value in (options.get("memo") or {}).items()
+            },
+            search_attributes=options.get("search_attributes") or {},
+            identity=self.identity,
+        )
+
+
+class Runs:
+    """What Perdure can do about workflows: the calls of AsyncRuns, each of which blocks."""
+
+    _app: AsyncRuns
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        raise NotImplementedError
+
+    def start_workflow(
+        self, workflow: Startable | str, input: object = None, *, id: str | None = None, **options: Unpack[RunOptions]
+    ) -> WorkflowHandle:
+        """See AsyncRuns.start_workflow."""
+        return WorkflowHandle(self._run(self._app.start_workflow(workflow, input, id=id, **options)), self._run)
+
+    def execute_workflow(
+        self,
+        workflow: Startable | str,
+        input: object = None,
+        *,
+        id: str | None = None,
+        timeout: Duration | None = None,
+        **options: Unpack[RunOptions],
+    ) -> Any:
+        """See AsyncRuns.execute_workflow."""
+        return self._run(self._app.execute_workflow(workflow, input, id=id, timeout=timeout, **options))
+
+    def signal_with_start(
+        self,
+        workflow: Startable | str,
+        input: object = None,
+        *,
+        id: str,
+        signal: str,
+        signal_input: object = None,
+        **options: Unpack[RunOptions],
+    ) -> WorkflowHandle:
+        """See AsyncRuns.signal_with_start."""
+        call = self._app.signal_with_start(workflow, input, id=id, signal=signal, signal_input=signal_input, **options)
+        return WorkflowHandle(self._run(call), self._run)
+
+    def update_with_start(
+        self,
+        workflow: Startable | str,
+        input: object = None,
+        *,
+        id: str,
+        update: str,
+        update_input: object = None,
+        update_id: str | None = None,
+        timeout: Duration | None = None,
+        **options: Unpack[RunOptions],
+    ) -> Any:
+        """See AsyncRuns.update_with_start."""
+        return self._run(
+            self._app.update_with_start(
+                workflow,
+                input,
+                id=id,
+                update=update,
+                update_input=update_input,
+                update_id=update_id,
+                timeout=timeout,
+                **options,
+            )
+        )
+
+    def get_workflow_handle(
+        self, id: str, run_id: str | None = None, workflow: Startable | str | None = None
+    ) -> WorkflowHandle:
+        """See AsyncRuns.get_workflow_handle."""
+        return WorkflowHandle(self._app.get_workflow_handle(id, run_id, workflow), self._run)
+
+    def list_workflows(self, **filter: Unpack[RunFilter]) -> WorkflowPage:
+        """See AsyncRuns.list_workflows."""
+        return self._run(self._app.list_workflows(**filter))
+
+    def get_activity_handle(
+        self,
+        *,
+        token: bytes | None = None,
+        workflow_id: str | None = None,
+        activity_id: str | None = None,
+        run_id: str | None = None,
+    ) -> ActivityHandle:
+        """See AsyncRuns.get_activity_handle."""
+        handle = self._app.get_activity_handle(
+            token=token, workflow_id=workflow_id, activity_id=activity_id, run_id=run_id
+        )
+        return ActivityHandle(handle, self._run)
+
+
+def _name(workflow: Startable | str) -> str:
+    if isinstance(workflow, str):
+        return workflow
+    found = getattr(workflow, "name", None)
+    if isinstance(found, str):
+        return found
+    given = getattr(workflow, "__name__", None) or repr(workflow)
+    raise TypeError(f"{given} is not a workflow: decorate it with @workflow, or give the name of one")
+
+
+def _result(workflow: Startable | str | None) -> Hint:
+    return ANY if workflow is None or isinstance(workflow, str) else workflow.result

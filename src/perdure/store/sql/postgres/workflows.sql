@@ -1,0 +1,198 @@
+-- Workflow runs: their columns in the tables of tasks, their histories, and their inboxes. Messages and workflow columns
+-- are read and written under the lock of the run's row, so none of these statements waits.
+
+-- name: runs
+-- The workflow columns of open runs.
+select * from open_runs where id = any($1::uuid[]);
+
+-- name: run_rows
+-- The workflow columns of runs, open or closed; one snapshot.
+select * from open_runs where id = any($1::uuid[])
+union all
+select * from closed_runs where id = any($1::uuid[]);
+
+-- name: put_runs
+-- Write the workflow columns of open tasks.
+update tasks
+set workflow_id = v.workflow_id, first_run_id = v.first_run_id, original_run_id = v.original_run_id,
+    root_workflow_id = v.root_workflow_id, root_run_id = v.root_run_id, event_count = v.event_count,
+    history_bytes = v.history_bytes, turn_prepared_at = v.turn_prepared_at, turn_scheduled_at = v.turn_scheduled_at,
+    previous_run_id = ($12::uuid[])[v.class], reset_run_id = ($13::uuid[])[v.class],
+    reset_event_id = ($14::bigint[])[v.class], parent_namespace = ($15::text[])[v.class],
+    parent_workflow_id = ($16::text[])[v.class], parent_close_policy = ($17::smallint[])[v.class],
+    chain_attempt = ($18::integer[])[v.class], chain_deadline = ($19::bigint[])[v.class],
+    cron = ($20::text[])[v.class], branch = ($21::integer[])[v.class], inbox_count = ($22::bigint[])[v.class],
+    inbox_taken = ($23::bigint[])[v.class], turn_inbox = ($24::bigint[])[v.class],
+    turn_written = ($25::bigint[])[v.class], turn_timeout = ($26::bigint[])[v.class],
+    failures = ($27::integer[])[v.class], sticky_session = ($28::bigint[])[v.class],
+    children = ($29::integer[])[v.class], build = ($30::text[])[v.class],
+    versioning_behavior = ($31::smallint[])[v.class], paused = ($32::smallint[])[v.class],
+    memo = ($33::bytea[])[v.class], search_attributes = ($34::bytea[])[v.class]
+from unnest(
+    $1::uuid[], $2::text[], $3::uuid[], $4::uuid[], $5::text[], $6::uuid[], $7::bigint[], $8::bigint[], $9::bigint[],
+    $10::bigint[], $11::integer[]
+) as v (
+    id, workflow_id, first_run_id, original_run_id, root_workflow_id, root_run_id, event_count, history_bytes,
+    turn_prepared_at, turn_scheduled_at, class
+)
+where tasks.id = v.id;
+
+-- name: children
+-- Open tasks whose parent is a run, from behind an id on, in order of id, without payload and headers; those that are
+-- held elsewhere are skipped.
+with locked as materialized (
+    select * from open_brief where parent_run_id = $1 and id > $3 order by id limit $2 for update skip locked
+)
+select locked.*, clock.now, clock.xid
+from (select count(*), now_us() as now, pg_current_xact_id()::text::bigint as xid from locked) as clock
+left join locked on true;
+
+-- name: open_children
+-- The first of them, without locks.
+select * from open_brief where parent_run_id = $1 order by id limit $2;
+
+-- name: delete
+-- Delete open tasks that leave no closed row, fenced by the lease, and their attempts; how many.
+with gone as (
+    delete from tasks
+    using unnest($1::uuid[], $2::integer[], $3::bigint[]) as v (id, lease_number, lease_bits)
+    where tasks.id = v.id and tasks.lease_number = v.lease_number and tasks.lease_bits = v.lease_bits
+    returning tasks.id
+),
+gone_attempts as (
+    delete from attempts using gone where attempts.task_id = gone.id
+)
+select count(*) from gone;
+
+-- name: close_runs
+-- As `close`, for tasks of every kind: with the columns of workflow runs and of what belongs to one.
+with ended as (
+    delete from tasks
+    using unnest($1::uuid[], $2::integer[], $3::bigint[], $4::bigint[], $5::bytea[], $6::integer[])
+        as v (id, lease_number, lease_bits, done_bits, result, class)
+    where tasks.id = v.id and tasks.lease_number = v.lease_number and tasks.lease_bits = v.lease_bits
+    returning
+        tasks.id, tasks.created_at, tasks.lease_length, tasks.max_attempts, tasks.lease_number, tasks.kind,
+        tasks.priority, tasks.namespace, tasks.app, tasks.type, tasks.queue, tasks.lane, tasks.fairness_key,
+        tasks.identity, tasks.run_at, tasks.expires_at, tasks.deadline, tasks.attempt_started_at, tasks.retry_of,
+        tasks.idempotency_key, tasks.worker, tasks.retry_policy, tasks.timeouts, tasks.headers, tasks.payload,
+        tasks.parent_namespace, tasks.parent_workflow_id, tasks.parent_run_id, tasks.parent_event_id,
+        tasks.parent_close_policy, tasks.workflow_id, tasks.first_run_id, tasks.original_run_id, tasks.previous_run_id,
+        tasks.root_workflow_id, tasks.root_run_id, tasks.reset_run_id, tasks.reset_event_id, tasks.chain_attempt,
+        tasks.chain_deadline, tasks.cron, tasks.branch, tasks.event_count, tasks.history_bytes, tasks.turn_timeout,
+        tasks.build, tasks.versioning_behavior, tasks.memo, tasks.search_attributes,
+        v.done_bits, v.result, v.class
+)
+insert into closed_tasks (
+    id, created_at, lease_length, max_attempts, lease_number, kind, priority, namespace, app, type, queue, lane,
+    fairness_key, identity, run_at, expires_at, deadline, attempt_started_at, retry_of, idempotency_key, worker,
+    retry_policy, timeouts, headers, payload,
+    parent_namespace, parent_workflow_id, parent_run_id, parent_event_id, parent_close_policy, workflow_id,
+    first_run_id, original_run_id, previous_run_id, root_workflow_id, root_run_id, reset_run_id, reset_event_id,
+    chain_attempt, chain_deadline, cron, branch, event_count, history_bytes, turn_timeout, build, versioning_behavior,
+    memo, search_attributes, done_bits, result,
+    state, updated_at, attempt, lost_deliveries, started_at, cancel_requested_at, cancel_reason, done_number,
+    done_state, closed_at, progress, checkpoint, failure
+)
+select
+    id, created_at, lease_length, max_attempts, lease_number, kind, priority, namespace, app, type, queue, lane,
+    fairness_key, identity, run_at, expires_at, deadline, attempt_started_at, retry_of, idempotency_key, worker,
+    retry_policy, timeouts, headers, payload,
+    parent_namespace, parent_workflow_id, parent_run_id, parent_event_id, parent_close_policy, workflow_id,
+    first_run_id, original_run_id, previous_run_id, root_workflow_id, root_run_id, reset_run_id, reset_event_id,
+    chain_attempt, chain_deadline, cron, branch, event_count, history_bytes, turn_timeout, build, versioning_behavior,
+    memo, search_attributes, done_bits, result,
+    ($7::smallint[])[class], ($8::bigint[])[class], ($9::integer[])[class], ($10::integer[])[class],
+    ($11::bigint[])[class], ($12::bigint[])[class], ($13::text[])[class], ($14::integer[])[class],
+    ($15::smallint[])[class], ($16::bigint[])[class], ($17::bytea[])[class], ($18::bytea[])[class],
+    ($19::bytea[])[class]
+from ended;
+
+-- name: append
+-- New pages of histories.
+insert into history (run_id, first, count, data)
+select * from unnest($1::uuid[], $2::bigint[], $3::integer[], $4::bytea[]);
+
+-- name: histories
+-- Pages of histories in order, at most so many of each, from the one that holds the event after a number on.
+select page.run_id, page.first, page.count, page.data
+from unnest($1::uuid[], $2::bigint[]) as wanted (run_id, after)
+cross join lateral (
+    select *
+    from history
+    where history.run_id = wanted.run_id
+        and history.first >= coalesce(
+            (
+                select max(before.first)
+                from history as before
+                where before.run_id = wanted.run_id and before.first <= wanted.after + 1
+            ), 0
+        )
+        and history.first + history.count > wanted.after + 1
+    order by history.first
+    limit $3
+) as page
+order by page.run_id, page.first;
+
+-- name: inbox
+-- Messages to runs behind a number, in order of arrival.
+select inbox.run_id, inbox.seq, inbox.kind, inbox.at, inbox.body
+from unnest($1::uuid[], $2::bigint[]) as wanted (run_id, after)
+join inbox on inbox.run_id = wanted.run_id and inbox.seq > wanted.after
+order by inbox.run_id, inbox.seq;
+
+-- name: messages
+-- Messages to a run, in order of arrival.
+select run_id, seq, kind, at, body from inbox where run_id = $1 order by seq limit $2;
+
+-- name: post
+-- New messages.
+insert into inbox (run_id, seq, kind, at, body)
+select * from unnest($1::uuid[], $2::bigint[], $3::smallint[], $4::bigint[], $5::bytea[]);
+
+-- name: take_messages
+-- Delete the messages to runs up to a number.
+delete from inbox
+using unnest($1::uuid[], $2::bigint[]) as taken (run_id, until)
+where inbox.run_id = taken.run_id and inbox.seq <= taken.until;
+
+-- name: forward
+-- Give the messages to a run to another one.
+update inbox
+set run_id = moved.new_run_id
+from unnest($1::uuid[], $2::uuid[]) as moved (run_id, new_run_id)
+where inbox.run_id = moved.run_id;
+
+-- name: find_runs
+-- As `find`, of a workflow id.
+(
+    select * from open_brief
+    where id in (
+        select id from tasks
+        where namespace = $2 and workflow_id = $9 and id < $1::uuid
+            and ($3::smallint is null or state = $3)
+            and ($4::text is null or queue = $4)
+            and ($5::text is null or type = $5)
+            and ($6::bigint is null or created_at >= $6)
+            and ($8::smallint is null or kind = $8)
+        order by id desc
+        limit $7
+    )
+)
+union all
+(
+    select * from closed_brief
+    where id in (
+        select id from closed_tasks
+        where namespace = $2 and workflow_id = $9 and id < $1::uuid
+            and ($3::smallint is null or state = $3)
+            and ($4::text is null or queue = $4)
+            and ($5::text is null or type = $5)
+            and ($6::bigint is null or created_at >= $6)
+            and ($8::smallint is null or kind = $8)
+        order by id desc
+        limit $7
+    )
+)
+order by id desc
+limit $7;

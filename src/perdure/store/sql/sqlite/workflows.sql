@@ -1,0 +1,155 @@
+-- Workflow runs: their columns in the tables of tasks, the fields of core/run.py Run in their order; their histories, and
+-- their inboxes. Where a list of pairs is given, its first column is a run id.
+
+-- name: runs
+-- The workflow columns of open runs.
+select id, workflow_id, first_run_id, original_run_id, previous_run_id, root_workflow_id, root_run_id, reset_run_id,
+    reset_event_id, parent_namespace, parent_workflow_id, parent_close_policy, chain_attempt, chain_deadline, cron,
+    branch, event_count, history_bytes, inbox_count, inbox_taken, turn_inbox, turn_prepared_at, turn_scheduled_at,
+    turn_written, turn_timeout, failures, sticky_session, children, build, versioning_behavior, paused, memo,
+    search_attributes
+from tasks
+where id in (values :rows(1));
+
+-- name: run_rows
+-- The workflow columns of runs, open or closed; a closed one has no turn, no inbox and no children.
+with wanted (id) as (values :rows(1))
+select id, workflow_id, first_run_id, original_run_id, previous_run_id, root_workflow_id, root_run_id, reset_run_id,
+    reset_event_id, parent_namespace, parent_workflow_id, parent_close_policy, chain_attempt, chain_deadline, cron,
+    branch, event_count, history_bytes, inbox_count, inbox_taken, turn_inbox, turn_prepared_at, turn_scheduled_at,
+    turn_written, turn_timeout, failures, sticky_session, children, build, versioning_behavior, paused, memo,
+    search_attributes
+from tasks
+where id in (select wanted.id from wanted)
+union all
+select id, workflow_id, first_run_id, original_run_id, previous_run_id, root_workflow_id, root_run_id, reset_run_id,
+    reset_event_id, parent_namespace, parent_workflow_id, parent_close_policy, chain_attempt, chain_deadline, cron,
+    branch, event_count, history_bytes, 0, 0, 0, null, 0,
+    0, turn_timeout, 0, null, 0, build, versioning_behavior, 0, memo,
+    search_attributes
+from closed_tasks
+where id in (select wanted.id from wanted);
+
+-- name: put_runs
+-- Write the workflow columns of open tasks: of runs that are usual, or any.
+update tasks
+set previous_run_id = null, reset_run_id = null, reset_event_id = null, parent_namespace = null,
+    parent_workflow_id = null, parent_close_policy = 0, chain_attempt = 1, chain_deadline = null, cron = null,
+    branch = 0, failures = 0, versioning_behavior = null, paused = 0, memo = null, search_attributes = null,
+    workflow_id = column2, first_run_id = column3, original_run_id = column4, root_workflow_id = column5,
+    root_run_id = column6, event_count = column7, history_bytes = column8, inbox_count = column9,
+    inbox_taken = column10, turn_inbox = column11, turn_prepared_at = column12, turn_scheduled_at = column13,
+    turn_written = column14, turn_timeout = column15, sticky_session = column16, children = column17, build = column18
+from (values :rows(18)) as runs
+where tasks.id = column1;
+update tasks
+set workflow_id = column2, first_run_id = column3, original_run_id = column4, root_workflow_id = column5,
+    root_run_id = column6, event_count = column7, history_bytes = column8, inbox_count = column9,
+    inbox_taken = column10, turn_inbox = column11, turn_prepared_at = column12, turn_scheduled_at = column13,
+    turn_written = column14, turn_timeout = column15, sticky_session = column16, children = column17, build = column18,
+    previous_run_id = column19, reset_run_id = column20, reset_event_id = column21, parent_namespace = column22,
+    parent_workflow_id = column23, parent_close_policy = column24, chain_attempt = column25, chain_deadline = column26,
+    cron = column27, branch = column28, failures = column29, versioning_behavior = column30, paused = column31,
+    memo = column32, search_attributes = column33
+from (values :rows(33)) as runs
+where tasks.id = column1;
+
+-- name: children
+-- Open tasks whose parent is a run, from behind an id on, in order of id, without payload and headers.
+select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, rowid,
+    null, null, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
+    priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
+    lease_length, lease_until, cancel_deadline, wake_at,
+    attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
+    started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null
+from tasks
+where parent_run_id = ? and id > ?
+order by id
+limit ?;
+
+-- name: delete
+-- Delete open tasks that leave no closed row: their attempts, their payloads, and, fenced by the lease, the tasks.
+delete from attempts where task_id in (select id from tasks where rowid in (values :rows(1)));
+delete from payloads where rowid in (select payload_at from tasks where rowid in (values :rows(1)));
+delete from tasks
+where rowid in (
+    select tasks.rowid
+    from (values :rows(3)) as gone
+    cross join tasks
+    where tasks.rowid = column1 and tasks.lease_number = column2 and tasks.lease_bits = column3
+);
+
+-- name: append
+-- New pages of histories.
+insert into history (run_id, first, count, data) values :rows(4);
+
+-- name: histories
+-- Pages of a run's history in order, from the one that holds the event after a number on.
+select run_id, first, count, data
+from history
+where run_id = :run_id
+    and first >= coalesce((select max(first) from history where run_id = :run_id and first <= :after + 1), 0)
+    and first + count > :after + 1
+order by first
+limit :limit;
+
+-- name: inbox
+-- Messages to runs behind a number.
+select run_id, seq, kind, at, body
+from (values :rows(2)) as wanted
+cross join inbox
+where run_id = column1 and seq > column2;
+
+-- name: messages
+-- Messages to a run, in order of arrival.
+select run_id, seq, kind, at, body from inbox where run_id = ? order by seq limit ?;
+
+-- name: post
+-- New messages.
+insert into inbox (run_id, seq, kind, at, body) values :rows(5);
+
+-- name: take_messages
+-- Delete the messages to runs up to a number.
+delete from inbox
+where rowid in (
+    select inbox.rowid from (values :rows(2)) as taken cross join inbox where run_id = column1 and seq <= column2
+);
+
+-- name: forward
+-- Give the messages to a run to another one.
+update inbox set run_id = column2 from (values :rows(2)) as moved where inbox.run_id = column1;
+
+-- name: find_runs
+-- As `find`, of a workflow id.
+select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, rowid,
+    null, null, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
+    priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
+    lease_length, lease_until, cancel_deadline, wake_at,
+    attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
+    started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null
+from tasks
+where namespace = :namespace and workflow_id = :workflow_id and id < :before
+    and (:state is null or state = :state)
+    and (:queue is null or queue = :queue)
+    and (:type is null or type = :type)
+    and (:since is null or created_at >= :since)
+    and (:kind is null or kind = :kind)
+union all
+select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, 0,
+    null, null, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
+    priority, fairness_key, null, run_at, null, expires_at, null, deadline, null,
+    lease_length, null, null, null,
+    attempt, lost_deliveries, lease_number, 0, 0, null, worker, null,
+    started_at, attempt_started_at, null, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, closed_at
+from closed_tasks
+where namespace = :namespace and workflow_id = :workflow_id and id < :before
+    and (:state is null or state = :state)
+    and (:queue is null or queue = :queue)
+    and (:type is null or type = :type)
+    and (:since is null or created_at >= :since)
+    and (:kind is null or kind = :kind)
+order by 1 desc
+limit :limit;

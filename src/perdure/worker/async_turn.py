@@ -1,0 +1,154 @@
+"""A turn of an async workflow: its code goes on in the activation thread, its steps run on the loop.
+
+One thing at a time: either the code runs, or what it asked for is on its way to the history. Steps that end meanwhile
+wait for the next activation, so a burst of results is one activation and one append.
+
+When the worker leaves, steps that run may end, and what the code makes of their results is appended. The steps that it
+claims then are for the next worker: the turn is handed back.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from perdure.core.model import Failure
+from perdure.core.turn_commands import StartStep, TurnCommand
+from perdure.sdk.workflow_errors import turn_failure
+from perdure.worker.execute import Run, released
+from perdure.worker.history import events_after
+from perdure.worker.instances import Cached
+from perdure.worker.steps import Attempt, StepEnd
+from perdure.worker.turn import TurnInHand
+from perdure.worker.watchdog import Hanging
+
+if TYPE_CHECKING:
+    from perdure.sdk.workflow import Workflow
+    from perdure.worker.turns import Turns
+
+
+class AsyncTurn(TurnInHand):
+    def __init__(self, turns: Turns, run: Run, workflow: Workflow, cached: Cached | None) -> None:
+        super().__init__(turns, run, workflow)
+        self.cached = cached
+        self._ends: list[StepEnd] = []  #: not yet seen by the code
+        self._busy = False  #: the code runs, or an append is under way
+        self._computing = False
+
+    def begin(self, pages: list[bytes]) -> None:
+        self._activate(pages)
+
+    def let_go(self) -> None:
+        if self.cached is not None and not self._computing:  # else when that is over
+            self.cached.broken = True
+            self.turns.drop(self.cached)
+
+    def _activate(self, pages: list[bytes]) -> None:
+        self._busy = self._computing = True
+        ends, self._ends = self._ends, []
+        self.turns.activations.add(_GoOn(self, pages, ends))
+
+    def waits(self, done: _GoOn) -> None:
+        """The code waits again, has ended, or is at fault."""
+        self._computing = False
+        self.cached = done.cached
+        if self.over:
+            self.let_go()
+        elif done.fault is not None:
+            self.fail(done.fault)
+        else:
+            assert done.cached is not None
+            claims = [command for command in done.commands if type(command) is StartStep]
+            final = done.cached.instance.closed or not (claims or self.attempts)
+            if final or done.commands:
+                self.send(done.after, done.commands, final=final, accepted=partial(self._accepted, claims, final))
+            else:
+                self._go_on()
+
+    def _accepted(self, claims: list[StartStep], final: bool) -> None:
+        cached = self.cached
+        assert cached is not None
+        cached.instance.machine.accepted()
+        if final:
+            cached.last = self.last
+            self.finish()
+            if cached.instance.closed:
+                self.turns.drop(cached)
+            else:
+                self.turns.instances.put(self.turn.run_id, cached)
+        elif self.turns.draining():
+            self._go_on()
+        else:
+            for claim in claims:
+                attempt = self.attempt(claim, cached.instance.step(claim.step_id), self._step_ended)
+                if isinstance(attempt, Attempt):
+                    self.turns.steps.start(attempt)
+                else:
+                    self._ends.append(attempt)
+            self._go_on()
+
+    def _step_ended(self, end: StepEnd) -> None:
+        if self.over:
+            return
+        del self.attempts[end.step_id]
+        self._ends.append(end)
+        if not self._busy:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Nothing is under way but steps."""
+        self._busy = False
+        if self._ends:
+            self._activate([])
+        elif not self.attempts:  # the worker leaves, and steps are claimed that it does not run
+            self.leave(released(self.run))
+
+
+class _GoOn:
+    """An activation: the code sees new events, or steps that have ended."""
+
+    def __init__(self, turn: AsyncTurn, pages: list[bytes], ends: list[StepEnd]) -> None:
+        self._turn = turn
+        self._pages = pages
+        self._ends = ends
+        self.cached = turn.cached
+        self.fault: Failure | None = None
+        self.after = 0
+        self.commands: list[TurnCommand] = []
+
+    def work(self) -> None:
+        try:
+            self._work()
+        except Hanging:
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever the code does, it fails its turn and not the worker
+            self.fault = turn_failure(error)
+
+    def _work(self) -> None:
+        turn = self._turn
+        if self.cached is None:
+            self.cached = Cached(turn.turns.instance(turn.workflow))
+        elif self.cached.broken:
+            raise RuntimeError("the run was dropped from memory")
+        instance = self.cached.instance
+        machine = instance.machine
+        if self._pages:
+            self.cached.read += sum(map(len, self._pages))
+            machine.feed(events_after(self._pages, self.cached.last), turn.turn.updates)
+        for end in self._ends:
+            machine.step_ended(*end)
+        instance.run()
+        if self._pages and not instance.closed:
+            machine.open_steps()
+        self.after, self.commands = machine.take()
+
+    def done(self, fault: Failure | None) -> None:
+        if fault is not None:
+            self.fault = fault
+            if self.cached is not None:
+                self.cached.broken = True
+                self.cached = None  # a thread hangs in it
+        self._turn.waits(self)
+
+    def progress(self) -> int:
+        return 0 if self.cached is None else self.cached.instance.machine.activation

@@ -1,0 +1,134 @@
+"""One turn of a workflow run, in the hands of this worker: what both ways to write a workflow have in common.
+
+A turn ends once: with the answer to its final append, with a failure, which the server answers by another turn later,
+handed back, or with the loss of its lease. After that nothing of it counts, whatever still runs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from perdure.core.errors import InvalidArgument, LeaseLost, NotFound, Problem, UnhandledMessages
+from perdure.core.messages import Completion
+from perdure.core.model import Failure
+from perdure.core.turn_commands import StartStep, TurnCommand
+from perdure.core.workflow_messages import Append, Appended, Turn
+from perdure.worker.appends import Sending
+from perdure.worker.execute import Run, released
+from perdure.worker.steps import Attempt, StepEnd
+
+if TYPE_CHECKING:
+    from perdure.sdk.steps import StepCall
+    from perdure.sdk.workflow import Workflow
+    from perdure.worker.turns import Turns
+
+log = logging.getLogger("perdure.worker")
+
+_GONE = frozenset(error.code for error in (LeaseLost, NotFound))
+
+
+class TurnInHand:
+    """To be used on the worker's loop."""
+
+    def __init__(self, turns: Turns, run: Run, workflow: Workflow) -> None:
+        assert run.delivery.turn is not None
+        self.turns = turns
+        self.run = run
+        self.workflow = workflow
+        self.turn: Turn = run.delivery.turn
+        self.attempts: dict[int, Attempt] = {}  #: steps that run
+        self.last = 0  #: id of the last event of the history
+        self.sending = False
+        self.over = False
+        self._quiet: list[Callable[[], None]] = []
+
+    def begin(self, pages: list[bytes]) -> None:
+        """`pages` hold the history that is not in memory."""
+        raise NotImplementedError
+
+    def let_go(self) -> None:
+        """The turn is over: nothing of the run may stay in memory."""
+        raise NotImplementedError
+
+    def when_quiet(self, call: Callable[[], None]) -> None:
+        """Call it while nothing is on its way to the history."""
+        if self.sending:
+            self._quiet.append(call)
+        else:
+            call()
+
+    def stop(self) -> None:
+        """Its lease was lost, or the worker leaves: `ctx.stop` says which. Steps that still run are interrupted."""
+        if not self.over:
+            self.leave(None if self.run.ctx.stop == "lost" else released(self.run))
+
+    # ------------------------------------------------------------------------------------------------------ sending
+    def send(self, after: int, commands: list[TurnCommand], *, final: bool, accepted: Callable[[], None]) -> None:
+        """`accepted` is called when it is in the history. What an activation asked for is never divided: a history
+        that ends within it would not match the code any more."""
+        self.sending = True
+        append = Append(self.run.delivery.lease, after, commands, final)
+        self.turns.appender.add(Sending(self.run, append, partial(self._answered, accepted)))
+
+    def _answered(self, accepted: Callable[[], None], answer: Appended) -> None:
+        if self.over:
+            return
+        self.sending = False
+        if answer.error is not None:
+            self._refused(answer.error)
+            return
+        self.last = answer.last
+        accepted()
+        self._settle()
+
+    def _refused(self, problem: Problem) -> None:
+        item = self.run.delivery
+        if problem.code == UnhandledMessages.code:
+            log.debug("run %s (%s) cannot close yet: messages have arrived", item.task_id, item.type)
+            self.leave(None)
+        elif problem.code in _GONE:
+            log.info("%s; its turn here does not count: %s", self.run.loss(), problem.detail)
+            self.leave(None)
+        else:
+            self.fail(Failure(message=problem.detail, code=problem.code, type="AppendRefused"))
+
+    # -------------------------------------------------------------------------------------------------------- steps
+    def attempt(self, claim: StartStep, call: StepCall, ended: Callable[[StepEnd], None]) -> Attempt | StepEnd:
+        """An attempt that is to run now; or how it has ended, if it cannot even begin. From any thread."""
+        try:
+            attempt = Attempt(claim, call, self.run.delivery, self.turns.environment, ended)
+        except InvalidArgument as error:
+            failure = Failure(message=str(error), code="unencodable_payload", type="InvalidArgument", retryable=False)
+            return StepEnd(claim.step_id, None, failure)
+        self.attempts[claim.step_id] = attempt
+        return attempt
+
+    # ---------------------------------------------------------------------------------------------------------- end
+    def fail(self, failure: Failure) -> None:
+        """The code cannot go on: the server tries again later, and shows why."""
+        item = self.run.delivery
+        log.error("workflow %s, run %s: its turn failed: %s: %s", item.type, item.task_id, failure.code, failure.message)
+        self.leave(Completion(item.lease, "failed", failure=failure))
+
+    def leave(self, completion: Completion | None) -> None:
+        """It ends here without a final append."""
+        self.finish(completion)
+        self.let_go()
+
+    def finish(self, completion: Completion | None = None) -> None:
+        assert not self.over
+        self.over = True
+        for attempt in list(self.attempts.values()):
+            attempt.stop(self.run.ctx.stop or "cancel")
+        self.attempts.clear()
+        self.turns.forget(self)
+        self.turns.ended(self.run, completion)
+        self._settle()
+
+    def _settle(self) -> None:
+        calls, self._quiet = self._quiet, []
+        for call in calls:
+            call()

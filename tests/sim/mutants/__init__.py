@@ -1,0 +1,20 @@
+"""Known ways to break the engine. Each is a context manager that puts one mistake into the running code; the simulation
+must find every one of them, or it is too weak."""
+
+# Each of these modules registers its own as it is imported.
+from tests.sim.mutants import (  # noqa: F401
+    alarms,
+    commits,
+    ends,
+    fence,
+    findings,
+    keys,
+    locks,
+    polls,
+    sessions,
+    views,
+    workers,
+)
+from tests.sim.mutants.registry import FOUND_AT, MUTANTS, find, likely, note
+
+__all__ = ["FOUND_AT", "MUTANTS", "find", "likely", "note"]

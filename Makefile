@@ -38,6 +38,10 @@ check: lint ## what to run before each commit: lint, tidy rules, and the tests t
 test: lint ## everything, on both databases, with real processes
 	$(BIN)/pytest -n 3 tests
 
+.PHONY: faults
+faults: .venv/.test ## break real processes, databases, disks and networks at full length; half an hour
+	PERDURE_FAULTS=full $(BIN)/pytest tests/faults
+
 .PHONY: bench
 bench: .venv/.test ## measure throughput, latency and growth on this machine
 	$(BIN)/python -m benchmarks

@@ -34,8 +34,12 @@ MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 70
 VAGUE = {"utils", "util", "helpers", "helper", "manager", "managers", "common", "misc"}
 
-SHARED_CORE = {"model", "messages", "errors", "durations", "limits"}
-"""What clients and workers may know of the rules: the vocabulary, the wire's bodies, the errors, the limits."""
+SHARED_CORE = {
+    "model", "messages", "workflow_messages", "errors", "durations", "limits",
+    "run", "events", "event_types", "turn_commands", "pages", "history_json",
+}  # fmt: skip
+"""What clients and workers may know of the rules: the vocabulary, the wire's bodies, the errors, the limits; and what
+histories are made of, because they replay them."""
 
 MAY_IMPORT = {
     "core": {"core"},

@@ -23,14 +23,19 @@ from perdure.core.errors import (
     PayloadTooLarge,
     PerdureError,
     PermissionDenied,
+    QueryFailed,
     ResourceExhausted,
     RetryableError,
     TaskCanceled,
     TaskExpired,
     TaskFailed,
+    TaskTerminated,
     Unauthenticated,
     Unavailable,
+    UpdateFailed,
     WaitTimeout,
+    WorkflowAlreadyStarted,
+    WorkflowClosed,
 )
 from perdure.core.model import Failure, RetryPolicy
 from perdure.sdk.context import Context
@@ -38,6 +43,7 @@ from perdure.sdk.handle import AsyncJob, Job
 from perdure.sdk.logs import TaskLogFilter
 from perdure.sdk.middleware import Middleware
 from perdure.sdk.plugin import DataConverter
+from perdure.sdk.run_handle import AsyncWorkflowHandle, WorkflowHandle
 from perdure.sdk.task import Task, task
 
 __all__ = [
@@ -48,6 +54,8 @@ __all__ = [
     "Context",
     "AsyncJob",
     "Job",
+    "AsyncWorkflowHandle",
+    "WorkflowHandle",
     "Task",
     "Failure",
     "DataConverter",
@@ -62,7 +70,11 @@ __all__ = [
     "TaskFailed",
     "TaskCanceled",
     "TaskExpired",
+    "TaskTerminated",
     "WaitTimeout",
+    # raised by update() and query()
+    "UpdateFailed",
+    "QueryFailed",
     # raised by calls
     "PerdureError",
     "InvalidArgument",
@@ -73,6 +85,8 @@ __all__ = [
     "Conflict",
     "IdempotencyConflict",
     "IllegalMove",
+    "WorkflowAlreadyStarted",
+    "WorkflowClosed",
     "ResourceExhausted",
     "Unavailable",
     "OutcomeUnknown",

@@ -55,11 +55,12 @@ from perdure.sdk.runs import Runs
 from perdure.sdk.task import Task
 from perdure.sdk.transaction import Value
 from perdure.worker.execute import Environment
+from perdure.worker.options import WorkerOptions
 from perdure.worker.output import keep_output
 from perdure.worker.process import Lifeline, leave_soon, on_stop_signals
 from perdure.worker.reload import on_change
 from perdure.worker.supervisor import Supervisor
-from perdure.worker.worker import Worker, WorkerOptions
+from perdure.worker.worker import Worker
 
 T = TypeVar("T")
 

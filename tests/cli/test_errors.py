@@ -210,12 +210,13 @@ SAY_IT_ALL = {
     errors.TaskCanceled,
     errors.TaskExpired,
     errors.InvalidArgument,
+    errors.UnhandledMessages,
 }
 """Kinds whose own words have all there is to say, or which never reach a command as such."""
 
 
 @pytest.mark.parametrize("kind", [kind for kind in kinds(errors.PerdureError) if kind.__module__ == errors.__name__])
 def test_every_kind_of_error_has_advice(kind: type[errors.PerdureError]) -> None:
-    error = kind(Failure(message="m")) if kind is errors.TaskFailed else kind("m")  # type: ignore[arg-type]
+    error = kind(Failure(message="m")) if issubclass(kind, errors.TaskFailed) else kind("m")  # type: ignore[arg-type]
     error.field = "task_id" if kind is errors.NotFound else None
     assert bool(advice(error)) == (kind not in SAY_IT_ALL)

@@ -119,7 +119,7 @@ class RunLife(RuleBasedStateMachine):
                 assert not inbox, "a run that has messages is ready for its turn"
             assert (row.state == State.LEASED) == (run.turn_prepared_at is not None)
             assert row.place is None or row.state == State.ENQUEUED
-            reason = row.place is not None or row.wake_at is not None or row.state == State.WAITING
+            reason = row.place is not None or row.wake_at is not None or row.state == State.WAITING or run.paused
             assert reason, "what does not run has a place, an alarm, or waits"
         for run_id, closed in self.closed.items():
             if closed.kind == Kind.WORKFLOW:
@@ -161,6 +161,14 @@ class RunLife(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.now += int(seconds * SECOND)
         self.alarms_ring()
+
+    @precondition(lambda self: self.task.deadline is not None and not is_closed(self.task.state))
+    @rule(seldom=st.integers(0, 3))
+    def its_time_is_over(self, seldom: int) -> None:
+        if not seldom:
+            self.now = max(self.now, self.task.deadline or 0)
+            self.ring(self.task)
+            assert self.task.state == State.TIMED_OUT
 
     @rule()
     def alarms_ring(self) -> None:
@@ -335,6 +343,12 @@ class RunLife(RuleBasedStateMachine):
         rejected = t.RejectUpdate(update_id="u", task_id=row.id, failure=Failure(message="no"))
         completed = t.CompleteUpdate(update_id="u", task_id=row.id, accepted_event_id=1)
         self.append(completed if accept else rejected)
+
+    @precondition(lambda self: not is_closed(self.task.state))
+    @rule(paused=st.booleans())
+    def pause(self, paused: bool) -> None:
+        self.apply(runs.pause(self.task, self.run, paused, self.now, self.rounds))
+        assert not paused or self.task.place is None
 
     @precondition(lambda self: not is_closed(self.task.state))
     @rule(seldom=st.integers(0, 9))

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from perdure.cli import exits
 from tests.docs.pages import DATABASE, Block, blocks, run
 
 ROOT = Path(__file__).parents[2]
@@ -64,10 +63,3 @@ def test_states_page_is_what_the_table_of_moves_says() -> None:
     script = ROOT / "scripts" / "state_diagram.py"
     done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_operations_page_has_every_exit_status() -> None:
-    table = re.findall(
-        r"^\| (\d+|128 \+ n) \| (.+) \|$", (ROOT / "docs/operations.md").read_text(encoding="utf-8"), re.M
-    )
-    assert table == re.findall(r"^ ?(\d+|128 \+ n)  (.+)$", exits.__doc__ or "", re.M)

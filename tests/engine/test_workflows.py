@@ -422,6 +422,32 @@ async def test_a_released_turn_is_due_at_once(drive: Drive, flows: Flows) -> Non
     assert (await flows.turn()).names == turn.names
 
 
+async def test_a_paused_run_begins_no_turn(drive: Drive, flows: Flows, clock: SteppedClock) -> None:
+    run_id = await flows.start()
+
+    async def pause(paused: bool) -> None:
+        await drive.one(c.Pause(namespace="default", workflow_id="wf", paused=paused))
+
+    await pause(True)
+    assert await flows.turns() == []
+    await pause(False)
+    turn = await flows.turn()
+    await pause(True)
+    await pause(True)
+    await flows.signal("one")
+    assert (await turn.append()).state == State.ENQUEUED
+    assert await flows.turns() == []
+    await pause(False)
+    turn = await flows.turn()
+    await drive.complete(turn.task, "failed", failure=pack(Failure(message="no")))
+    await pause(True)
+    await drive.elapse(clock, 5)
+    assert await flows.turns() == []
+    await pause(False)
+    await (await flows.turn()).append(DONE)
+    assert await drive.state(run_id) == State.SUCCEEDED
+
+
 async def test_a_failing_run_is_retried_under_its_id(drive: Drive, flows: Flows, clock: SteppedClock) -> None:
     policy = RetryPolicy(max_attempts=2)
     run_id = await flows.start(retry=policy, draft={"retry_policy": pack(policy)})

@@ -9,8 +9,8 @@ from tests.faults.deployment import free_port
 
 
 class _Pair:
-    """A connection through the proxy. Once `deaf`, what either side sends is thrown away and nobody hears that the other
-    has gone, as behind a firewall that has forgotten the connection."""
+    """A connection through the proxy. Once `deaf`, what either side sends is thrown away, and nobody hears that the
+    other has gone: a firewall has forgotten the connection."""
 
     def __init__(self, *ends: asyncio.StreamWriter) -> None:
         self.ends = ends

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 
@@ -12,12 +11,13 @@ from perdure import AsyncPerdure
 from tests.faults import application
 from tests.faults.conftest import Figures
 from tests.faults.deployment import Deployment, all_done, attempts, doubled, until_all_run
-from tests.faults.extent import extent
+from tests.faults.extent import FULL, extent
 from tests.faults.postgres import TcpPostgres
 
+LONG = [40, 300] if FULL else []
 STEPS = {
-    "forward": [4, 40, 3900],
-    "back": [-3, -40, -3900],
+    "forward": [4, *LONG, 3900],
+    "back": [-3, *[-step for step in LONG], -3900],
     "to and fro": [60, -60, 0],
 }
 """Seconds by which the clock is wrong, one after the other."""

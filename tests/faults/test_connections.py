@@ -24,7 +24,7 @@ from tests.faults.load import load
 from tests.faults.postgres import TcpPostgres
 from tests.faults.proxy import Proxy
 
-SECONDS = extent(5, 30)
+SECONDS = extent(4, 30)
 RUNNING = 30
 """Jobs that run all the time, whatever the network does."""
 
@@ -84,9 +84,9 @@ Fault = Callable[[Proxy, Random], Awaitable[None]]
 
 
 async def _survive(deployed: Deployment, proxy: Proxy, fault: Fault, figures: Figures, patience: float) -> None:
-    """A load, and work that runs all the while, on two workers. Nothing is lost; nothing is doubled, because no worker
+    """A load, and work that runs all the while. Nothing is lost; nothing is doubled, because no worker
     is."""
-    for _ in range(2):
+    for _ in range(int(extent(1, 2))):
         deployed.start_worker(slots=RUNNING)
     async with AsyncPerdure(deployed.url) as app:
         lasting = await app.enqueue_many(application.lasting, [SECONDS + 3] * RUNNING)

@@ -53,11 +53,11 @@ async def _during_enqueues(app: AsyncPerdure, deployed: Deployment, crash: Crash
 
 async def _during_claims(app: AsyncPerdure, deployed: Deployment, crash: Crash, source: Random) -> list[AsyncJob]:
     """A backlog of short jobs, taken by two workers."""
-    jobs = await app.enqueue_many(application.quick, range(1000 * CRASHES))
+    jobs = await app.enqueue_many(application.quick, range(700 * CRASHES))
     for _ in range(2):
         deployed.start_worker(slots=20)
     for number in range(CRASHES):
-        await until(lambda number=number: len(deployed.executions()) > 200 + 900 * number)  # type: ignore[misc]
+        await until(lambda number=number: len(deployed.executions()) > 200 + 600 * number)  # type: ignore[misc]
         await crash()
     return jobs
 

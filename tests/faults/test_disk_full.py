@@ -23,7 +23,7 @@ from tests.faults.deployment import Deployment, all_done, attempts, doubled, unt
 from tests.faults.extent import FULL, extent
 
 LEASE = 30.0 if FULL else 3.0
-FULL_SECONDS = extent(8, 40)
+FULL_SECONDS = extent(6, 40)
 PAYLOAD = "x" * 10_000
 
 

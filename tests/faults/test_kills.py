@@ -20,7 +20,7 @@ from tests.faults.deployment import Deployment, all_done, attempts, doubled, unt
 from tests.faults.extent import extent
 from tests.faults.load import load
 
-SECONDS = extent(12, 60)
+SECONDS = extent(10, 60)
 """How long things are killed."""
 
 

@@ -12,7 +12,6 @@ from perdure.core.states import State
 from perdure.store.base import Store
 from tests.clock import START
 
-
 BLOCKED_SECONDS = 0.1
 """How long a verb is watched before it counts as waiting."""
 

@@ -38,13 +38,14 @@ def ids(tasks: list[Task]) -> list[int]:
 
 # rows ----------------------------------------------------------------------------------------------------------------
 FULL = new_task(
-    1, app="app", kind=Kind.JOB, queue="mail", idempotency_key="key", retry_policy=b"policy", timeouts=b"timeouts",
+    1, app="app", kind=Kind.WORKFLOW, queue="mail", idempotency_key="key", retry_policy=b"policy", timeouts=b"timeouts",
     max_attempts=9, identity="me", retry_of=task_id(99), priority=2, fairness_key="tenant", place=5, run_at=START + 1,
     ready_at=START + 2, expires_at=START + 3, attempt_deadline=START + 4, deadline=START + 5, heartbeat_deadline=START
     + 6, lease_length=7 * SECOND, lease_until=START + 7, cancel_deadline=START + 8, wake_at=START + 9, attempt=2,
     lost_deliveries=1, lease_number=3, lease_bits=-5, received=True, session=11, worker="w", poll=4, started_at=START
     + 10, attempt_started_at=START + 11, heartbeat_at=START + 12, cancel_requested_at=START + 13, cancel_reason="why",
     progress=b"progress", checkpoint=b"checkpoint", failure=b"failure", done_number=2, done_bits=6, done_state=4,
+    parent_run_id=task_id(98), parent_event_id=7,
 )  # fmt: skip
 """A row with something in every column that an open task has."""
 

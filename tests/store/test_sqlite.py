@@ -498,7 +498,7 @@ UNUSUAL: list[dict[str, Any]] = [
     {"run_at": START, "ready_at": START + 1, "place": None, "wake_at": START + 1},
     {"retry_policy": b"policy"},
     {"checkpoint": b"c"},
-    {"kind": Kind.ACTIVITY},
+    {"kind": Kind.ACTIVITY, "parent_run_id": task_id(9), "parent_event_id": 5},
     {"attempt": 1},
 ]
 

@@ -7,8 +7,8 @@ import pytest
 
 from perdure.core.states import State
 from perdure.store.base import DataFault, Store
-from tests.store.rows import blocked, changed, closed, task_id
-from tests.store.test_workflows import append, child, ids, insert, insert_runs, message, new_run, page, post
+from tests.store.rows import blocked, changed, closed, insert, task_id
+from tests.store.runs import append, child, ids, insert_runs, message, new_run, page, post
 
 
 async def test_what_is_not_committed_is_not_seen(shared: Store) -> None:

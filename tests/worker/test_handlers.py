@@ -541,6 +541,18 @@ async def test_b134_any_exception_is_a_failure_that_can_be_stored(service: FakeS
     assert await service.result(await service.give("echo" + kind, "next")) == "next"
 
 
+@pytest.mark.parametrize("name", ["10 MB", "huge group", "cycle", "recursion"])
+async def test_b134_the_line_in_the_log_is_bounded_too(
+    service: FakeService, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """With the stack of the last attempt, and no megabytes of message."""
+    await service.reported(await service.give("hard", name, attempt=5))
+    [record] = [record for record in caplog.records if record.name == "perdure.worker"]
+    text = logging.Formatter().format(record)
+    assert len(text.encode()) < 100_000
+    assert "in hard\n    raise HARD[payload]()" in text
+
+
 async def test_what_went_wrong_in_a_group_is_shown(service: FakeService) -> None:
     report = await service.reported(await service.give("struggles", "later in a group"))
     assert report.failure is not None

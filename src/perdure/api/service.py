@@ -35,7 +35,7 @@ from perdure.core.errors import (
 )
 from perdure.core.lanes import TURNS, WORK, lane
 from perdure.core.model import HEARTBEAT_SECONDS, LEASE_SECONDS, SECOND, Attempt, Task
-from perdure.core.states import State, is_closed, job_state
+from perdure.core.states import Kind, State, is_closed, job_state
 from perdure.engine.dispatch import PollRequest
 from perdure.engine.engine import Engine
 from perdure.engine.watches import first
@@ -161,6 +161,7 @@ class Service:
             queue=None if body.queue is None else limits.name(body.queue, "queue"),
             type=None if body.type is None else limits.name(body.type, "type"),
             since=None if body.since is None else limits.microseconds(body.since, "since"),
+            kind=Kind.JOB,
         )
         with reading():
             tasks = await self._engine.store.find(filter)
@@ -223,7 +224,7 @@ class Service:
         # A repeated poll is answered by incarnation; whoever guesses another namespace's gets nothing by it.
         ours = [task for task in tasks if task.namespace == self._namespace]
         found = readable(views.delivery, ours)  # the delivery lease of one left out ends by itself
-        return m.PollReply(await turns.with_turns(self._engine, ours, found) if body.turns else found)
+        return m.PollReply(await turns.with_turns(self._engine, request, found) if body.turns else found)
 
     async def heartbeat(self, body: m.Heartbeat) -> m.HeartbeatReply:
         return await self._carry_out(self._plan_heartbeat(body))  # type: ignore[return-value]

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
+from perdure.api.reading import reading
 from perdure.core import messages as m
+from perdure.core import pages
 from perdure.core import workflow_messages as w
-from perdure.core.ids import text
-from perdure.core.model import Task
+from perdure.core.ids import parse, text
 from perdure.core.run import Page, Run, UpdateRequest
+from perdure.engine.dispatch import PollRequest
 from perdure.engine.engine import Engine
+
+PAGES = 200
+"""Of a history that go along with a turn; the worker asks for the rest."""
+MAX_BYTES = 1024 * 1024
+"""Of a history that go along with a turn."""
 
 
 def turn_view(
@@ -29,6 +38,33 @@ def turn_view(
     )
 
 
-async def with_turns(engine: Engine, tasks: Sequence[Task], found: list[m.Delivery]) -> list[m.Delivery]:
-    """The deliveries, those of workflow runs with what their code is to see."""
-    return found
+async def with_turns(engine: Engine, request: PollRequest, found: list[m.Delivery]) -> list[m.Delivery]:
+    """The deliveries that answer a poll, those of workflow runs with what their code is to see. A worker that had the
+    run last has it in memory, so it gets the new events only; any other one the history too, from its start."""
+    turns = request.turns
+    strange = {run_id: 0 for run_id, turn in turns.items() if turn.run.sticky_session != request.incarnation}
+    with reading():
+        histories = await engine.store.histories(strange, PAGES) if strange else {}
+    complete: list[m.Delivery] = []
+    for delivery in found:
+        turn = turns.get(parse(delivery.task_id))
+        if turn is None:
+            complete.append(delivery)
+            continue
+        history = histories.get(turn.run.id, [])
+        sent = _within(history, MAX_BYTES)
+        more = turn.run.id in strange and sum(page.count for page in sent) < turn.run.event_count
+        view = turn_view(turn.run, sent, pages.pack(turn.run.id, turn.events), turn.updates, more)
+        complete.append(replace(delivery, turn=view))
+    return complete
+
+
+def _within(history: Sequence[Page], most: int) -> list[Page]:
+    """The first pages, of so many bytes together."""
+    sent: list[Page] = []
+    for page in history:
+        most -= len(page.data)
+        if most < 0:
+            break
+        sent.append(page)
+    return sent

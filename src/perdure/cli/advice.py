@@ -20,6 +20,15 @@ _BY_FIELD: dict[tuple[type[e.PerdureError], str], str] = {
         "Look for it with `perdure tasks list`. It may be of another namespace (--namespace, or another API key) or of "
         "another server (--server)."
     ),
+    (e.NotFound, "workflow_id"): (
+        "Look for it with `perdure workflows list`. It may be of another namespace (--namespace, or another API key) "
+        "or of another server (--server)."
+    ),
+    (e.NotFound, "run_id"): "`perdure workflows list --id ID` shows the runs of a workflow id.",
+    (e.Unavailable, "queue"): (
+        "Start a worker whose module has this workflow: `perdure worker app.py --queue QUEUE`. `perdure workers` shows "
+        "which there are."
+    ),
     (e.NotFound, "store"): (
         "sqlite:///jobs.db is relative to this folder, sqlite:////srv/jobs.db is absolute. `perdure migrate` or "
         "`perdure server` makes a new file."
@@ -45,6 +54,13 @@ _BY_KIND: dict[type[e.PerdureError], str] = {
         "It was used within 24 hours for another payload, name or option. Send exactly the same, or use another --key."
     ),
     e.IllegalMove: "`perdure tasks get ID` shows its state and what happens to it next.",
+    e.WorkflowAlreadyStarted: (
+        "Take another --id, or say with --id-conflict and --id-reuse what is to become of the run that has it."
+    ),
+    e.WorkflowClosed: "`perdure workflows get ID` shows how it ended.",
+    e.UpdateFailed: "`perdure workflows history ID` shows what it has done.",
+    e.QueryFailed: "`perdure workflows get ID` shows the run as the server sees it.",
+    e.TaskTerminated: "`perdure workflows history ID` ends with who terminated it, and why.",
     e.PayloadTooLarge: "Store the data elsewhere and enqueue where it is.",
     e.ResourceExhausted: "Slow down and try again in a moment.",
     e.OutcomeUnknown: "Look with `perdure tasks list` before you repeat it, or repeat it with --key.",

@@ -5,7 +5,7 @@
  2  the command line is wrong, or a module cannot be loaded
  3  not found
  4  the task is still open after the wait
- 5  the task was canceled
+ 5  the task was canceled, or the workflow terminated
  6  the task expired before it started
  7  the state of things forbids it (a conflict)
  8  a value is refused
@@ -27,6 +27,7 @@ from perdure.core.errors import (
     TaskCanceled,
     TaskExpired,
     TaskFailed,
+    TaskTerminated,
     Unauthenticated,
     Unavailable,
     WaitTimeout,
@@ -44,6 +45,7 @@ _STATUSES: dict[type[PerdureError], int] = {
     NotFound: 3,
     WaitTimeout: 4,
     TaskCanceled: 5,
+    TaskTerminated: 5,
     TaskExpired: 6,
     Conflict: 7,
     InvalidArgument: REFUSED,

@@ -13,7 +13,7 @@ import uvloop
 
 from perdure import app as perdure
 from perdure import database
-from perdure.cli import exits, keys, look, tasks, worker
+from perdure.cli import exits, keys, look, tasks, worker, workflows
 from perdure.cli.advice import advice
 from perdure.cli.ask import Json
 from perdure.cli.show import show_json
@@ -25,6 +25,7 @@ PORT = 7400
 
 cli = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, epilog=exits.TABLE)
 cli.add_typer(tasks.cli, name="tasks")
+cli.add_typer(workflows.cli, name="workflows")
 cli.add_typer(keys.cli, name="keys")
 cli.command("worker")(worker.work)
 cli.command("dev")(worker.develop)

@@ -19,29 +19,29 @@ WIDE = 120
 """Columns of a terminal that has room for all columns of a list."""
 NARROW = 72
 """Below it there is no room for a table: id and state take 48."""
-_LABEL = 18  #: columns of a name before its value
+LABEL = 18  #: columns of a name before its value
 
 
 def show_json(value: Any) -> None:
-    print(msgspec.json.encode(_whole(value)).decode())
+    print(msgspec.json.encode(whole(value)).decode())
 
 
-def _whole(value: Any) -> Any:
+def whole(value: Any) -> Any:
     """With every field: on the wire those that are as usual are left out, and a script must not have to know them."""
     match value:
         case msgspec.Struct():
-            return {name: _whole(getattr(value, name)) for name in value.__struct_fields__}
+            return {name: whole(getattr(value, name)) for name in value.__struct_fields__}
         case list() | tuple():
-            return [_whole(item) for item in value]
+            return [whole(item) for item in value]
         case dict():
-            return {name: _whole(item) for name, item in value.items()}
+            return {name: whole(item) for name, item in value.items()}
         case _:
             return value
 
 
 def plain(view: TaskView) -> dict[str, Any]:
     """A task as JSON, with payload and result as values where they are JSON themselves."""
-    return {**_whole(view), "payload": _value(view.payload), "result": _value(view.result)}
+    return {**whole(view), "payload": value_of(view.payload), "result": value_of(view.result)}
 
 
 def show_list(views: Sequence[TaskView]) -> None:
@@ -81,9 +81,9 @@ def show_task(view: TaskView) -> None:
     """A line a field; those that say nothing are left out."""
     for name, value in _fields(view):
         first, *rest = value.splitlines() or [""]
-        print(f"{name:<{_LABEL}}{first}")
+        print(f"{name:<{LABEL}}{first}")
         for line in rest:
-            print(" " * _LABEL + line)
+            print(" " * LABEL + line)
 
 
 def _fields(view: TaskView) -> Iterator[tuple[str, str]]:
@@ -102,7 +102,7 @@ def _fields(view: TaskView) -> Iterator[tuple[str, str]]:
             case "progress" if view.progress is not None:
                 yield name, _progress(view.progress)
             case "failure" if view.failure is not None:
-                yield name, f"{_failure(view.failure)}\n{view.failure.stack}"
+                yield name, f"{failure_text(view.failure)}\n{view.failure.stack}"
             case "attempts":
                 for attempt in view.attempts:
                     yield f"  attempt {attempt.attempt}", _attempt(attempt)
@@ -136,11 +136,12 @@ def _retry(retry: RetryPolicy) -> str:
 def _attempt(attempt: AttemptView) -> str:
     worker = f" on {attempt.worker}" if attempt.worker else ""
     times = [time(moment) for moment in (attempt.started_at, attempt.finished_at) if moment is not None]
-    why = "" if attempt.failure is None else f"\n{_failure(attempt.failure)}"
+    why = "" if attempt.failure is None else f"\n{failure_text(attempt.failure)}"
     return f"{attempt.outcome}{worker}, {' to '.join(times)}{why}"
 
 
-def _failure(failure: Failure) -> str:
+def failure_text(failure: Failure) -> str:
+    """In one line."""
     return ": ".join(part for part in (failure.code, failure.type, failure.message) if part)
 
 
@@ -162,7 +163,7 @@ def time(moment: datetime) -> str:
     return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _value(payloads: Payloads | None) -> Any:
+def value_of(payloads: Payloads | None) -> Any:
     """The value; as it is stored, in base64, when only the application's data converter can read it."""
     if payloads is None:
         return None

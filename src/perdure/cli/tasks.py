@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
-import msgspec
 import typer
 
 from perdure.app import AsyncPerdure
 from perdure.cli.ask import LOCAL, ApiKey, Json, Namespace, Server, call
 from perdure.cli.show import plain, show_json, show_list, show_task
+from perdure.cli.values import Since, json_value
 from perdure.cli.watch import watched
 from perdure.core.messages import TimeoutOptions
 from perdure.core.model import RetryPolicy
@@ -32,14 +31,6 @@ class State(StrEnum):
     FAILED = "FAILED"
     CANCELED = "CANCELED"
     EXPIRED = "EXPIRED"
-
-
-def _time(text: str) -> datetime:
-    """Of this machine's time zone, unless it names another one."""
-    try:
-        return datetime.fromisoformat(text).astimezone()
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is no time such as 2026-07-01 or 2026-07-01T08:30") from None
 
 
 @cli.command()
@@ -63,11 +54,7 @@ def enqueue(
 
     Example: perdure tasks enqueue resize_image '{"path": "a.png"}' --key a.png
     """
-    text = sys.stdin.read() if payload == "-" else payload
-    try:
-        value = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise typer.BadParameter(f"the payload is not JSON: {error}") from None
+    value = json_value(payload, "payload")
 
     async def ask(app: AsyncPerdure) -> tuple[str, bool]:
         job = await app.enqueue(
@@ -103,10 +90,7 @@ def list_tasks(
     state: Annotated[State | None, typer.Option(case_sensitive=False, help="In capitals or not.")] = None,
     queue: Annotated[str | None, typer.Option()] = None,
     type: Annotated[str | None, typer.Option(help="Name of the task.")] = None,
-    since: Annotated[
-        datetime | None,
-        typer.Option(parser=_time, metavar="TIME", help="Created then or later: 2026-07-01, or 2026-07-01T08:30."),
-    ] = None,
+    since: Since = None,
     limit: Annotated[int, typer.Option(min=1, max=1000)] = 50,
     cursor: Annotated[str | None, typer.Option(help="The `next` of the page before.")] = None,
     server: Server = LOCAL,

@@ -156,7 +156,18 @@ class Trim(msgspec.Struct, kw_only=True, gc=False):
 
 
 Chore = Ring | Reap | Trim
-Addressed = Tell | Terminate
+
+
+class Pause(msgspec.Struct, kw_only=True, gc=False):
+    """Begin no turns of a run, or (`paused` False) begin them again."""
+
+    namespace: str
+    workflow_id: str
+    run_id: bytes | None = None
+    paused: bool = True
+
+
+Addressed = Tell | Terminate | Pause
 """Commands that name a run by its workflow id."""
 Command = Enqueue | Cancel | Retry | Heartbeat | Complete | Append | Addressed | OpenSession | CloseSession | Chore
 

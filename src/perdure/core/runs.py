@@ -4,6 +4,7 @@
     post       a message into its inbox; a run that waits becomes ready for its next turn
     ended      a child has closed: its parent hears of it
     cancel     its code is asked to end; a run that never started is closed
+    pause      no turn begins until it is resumed
     terminate  closed at once
     ring       its alarm: time-outs, the end of a back-off, a worker that was lost
 
@@ -98,7 +99,7 @@ def post(task: Task, run: Run, body: list[AnyAttributes] | UpdateRequest, now: i
     run.inbox_count += 1
     kind = MessageKind.UPDATE if isinstance(body, UpdateRequest) else MessageKind.EVENTS
     effects: list[Effect] = [Post(Message(run.id, run.inbox_count, kind, max(now, task.updated_at), pack(body)))]
-    if task.state == State.WAITING and not run.paused:
+    if task.state == State.WAITING:
         task, now = decide.own(task, now)
         task.state = move(task.state, Cause.WAKE)
         make_ready(task, run, now, rounds)
@@ -107,9 +108,9 @@ def post(task: Task, run: Run, body: list[AnyAttributes] | UpdateRequest, now: i
 
 
 def make_ready(task: Task, run: Run, now: int, rounds: Rounds) -> None:
-    """A turn is due now. Both are the caller's own."""
+    """A turn is due now; that of a paused run once it is resumed. Both are the caller's own."""
     task.ready_at = None
-    task.place = rounds.next(task.lane, task.fairness_key)
+    task.place = None if run.paused else rounds.next(task.lane, task.fairness_key)
     task.wake_at = wake_at(task)
     run.turn_scheduled_at = now
 
@@ -214,6 +215,18 @@ def cancel(
     if not any(isinstance(effect, Change) for effect in effects):
         effects.append(Change(task))
     return effects
+
+
+def pause(task: Task, run: Run, paused: bool, now: int, rounds: Rounds) -> list[Effect]:
+    """Begin no turn until it is resumed; the one in hand goes on to its end. Repeating it changes nothing."""
+    if run.paused == paused:
+        return []
+    task, now = decide.own(task, now)
+    run = copy(run)
+    run.paused = paused
+    if task.state == State.ENQUEUED and (task.place is not None or task.ready_at is None):
+        make_ready(task, run, now, rounds)
+    return [Change(task), PutRun(run)]
 
 
 def terminate(task: Task, run: Run, reason: str, identity: str, now: int, mint: Mint) -> list[Effect]:

@@ -212,7 +212,7 @@ def _end(
         task.done_state = int(move(task.state, writer.closing))
         task.attempt += 1
         return runs.closing(task, run, writer.closing, now, mint, task.failure, continued=writer.continued)
-    if run.inbox_count > run.inbox_taken and not run.paused:
+    if run.inbox_count > run.inbox_taken:
         task.state = move(task.state, Cause.GO_ON)
         runs.make_ready(task, run, now, rounds)
     else:

@@ -47,7 +47,7 @@ log = logging.getLogger("perdure.engine")
 KEY_EXTENSION = 3600 * SECOND  #: how much longer an expired key lives whose task is still open
 HOLD_UNKNOWN = SECOND  #: microseconds that lease expiry waits while another server has the pulse
 
-Named = c.Complete | c.Cancel | c.Retry | c.Append | c.Tell | c.Terminate | c.Enqueue
+Named = c.Complete | c.Cancel | c.Retry | c.Append | c.Addressed | c.Enqueue
 """Commands about rows that they name."""
 Due = list[tuple[Item, list[Task], Callable[[Task], Any]]]
 """Chores, the rows that each is about, and what to decide about such a row."""
@@ -139,7 +139,7 @@ class Batch:
         named = [*await self._succeed(rows, work.get(c.Complete, [])), *work.get(c.Cancel, []), *work.get(c.Retry, [])]
         workflows = self._workflows
         named += work.get(c.Append, [])
-        if addressed := [*work.get(c.Tell, []), *work.get(c.Terminate, [])]:
+        if addressed := [pair for kind in (c.Tell, c.Terminate, c.Pause) for pair in work.get(kind, ())]:
             named += await workflows.resolve(rows, addressed)
         named += self._onto
         gone = await self._lock(rows, named)
@@ -421,6 +421,8 @@ class Batch:
                 return workflows.tell(item, command, gone, self._now)
             case c.Terminate():
                 return workflows.terminate(item, command, gone, self._now)
+            case c.Pause():
+                return workflows.pause(item, command, gone, self._now)
             case c.Enqueue():
                 return workflows.start_onto(item, command, gone, self._now)
             case c.Complete():

@@ -31,6 +31,7 @@ _CLASS: dict[type, int] = {
     c.Retry: _CANCEL,
     c.Tell: _CANCEL,
     c.Terminate: _CANCEL,
+    c.Pause: _CANCEL,
     c.Ring: _CHORE,
     c.Reap: _CHORE,
     c.Enqueue: _ENQUEUE,

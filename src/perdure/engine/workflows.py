@@ -383,6 +383,17 @@ class Workflows:
         self.apply(runs.terminate(task, run, command.reason, command.identity, now, self._mint), now)
         return c.Changed(task.id, State.TERMINATED)
 
+    def pause(self, item: Item, command: c.Pause, gone: Task | None, now: int) -> c.Outcome | None:
+        task, run = self._target(item, command.namespace, gone)
+        if task is None or run is None:
+            if self._moved_on(item, gone):
+                return None
+            runs.refuse_closed(gone)
+        assert task is not None
+        assert run is not None
+        self.apply(runs.pause(task, run, command.paused, now, self._rounds), now)
+        return c.Changed(task.id, self._ledger.rows[task.id].state)
+
     def cancel(self, task: Task, command: c.Cancel, now: int) -> None:
         """By the task's id."""
         request = WorkflowExecutionCancelRequested(cause=command.reason)

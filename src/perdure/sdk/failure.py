@@ -18,6 +18,7 @@ MAX_CAUSE_MESSAGE = 1024
 MAX_STACK = 32 * 1024  #: bytes, over an exception and all its causes
 MAX_CAUSES = 10
 _MAX_TYPE = 255
+_CUT = " ..."
 
 
 def to_failure(error: BaseException, *, code: str = "", skip: int = 0) -> Failure:
@@ -61,6 +62,16 @@ def message_of(error: BaseException) -> str:
     return _message(error, MAX_MESSAGE)
 
 
+def is_cut(failure: Failure) -> bool:
+    """Whether its message, or that of a cause, is not whole."""
+    causes: Failure | None = failure
+    while causes is not None:
+        if causes.message.endswith(_CUT):
+            return True
+        causes = causes.cause
+    return False
+
+
 def cut(text: str) -> str:
     """`text` within MAX_MESSAGE bytes of UTF-8."""
     return _cut(text, MAX_MESSAGE)
@@ -85,4 +96,4 @@ def _cut(text: str, most: int) -> str:
     data = text[: most + 1].encode("utf-8", "backslashreplace")
     if len(data) <= most:
         return data.decode()
-    return data[: most - 4].decode("utf-8", "ignore") + " ..."
+    return data[: most - 4].decode("utf-8", "ignore") + _CUT

@@ -28,7 +28,7 @@ from perdure.sdk.waiting import Wait
 from perdure.sdk.workflow_errors import failure_of
 
 if TYPE_CHECKING:
-    from perdure.sdk.workflow_context import WorkflowContext
+    from perdure.sdk.run_state import RunState
 
 log = logging.getLogger("perdure.workflow")
 
@@ -73,7 +73,7 @@ class Handlers:
 
     def __init__(
         self,
-        ctx: WorkflowContext,
+        ctx: RunState,
         spawn: Callable[[Callable[..., Any], tuple[Any, ...], Ended], None],
         failed: Callable[[BaseException], None],
     ) -> None:
@@ -101,10 +101,19 @@ class Handlers:
             return
         if handler is not None:
             self._call(handler, value)
-        elif waiting := self._waiting.get(name):
-            waiting.popleft().finish((_heard(value),))
+        elif (wait := self._next_waiting(name)) is not None:
+            wait.finish((_heard(value),))
         else:
             self._kept.setdefault(name, deque()).append(value)
+
+    def _next_waiting(self, name: str) -> Wait | None:
+        """The one that has waited longest, and whose time is not over."""
+        waiting = self._waiting.get(name)
+        while waiting:
+            wait = waiting.popleft()
+            if not wait.done:
+                return wait
+        return None
 
     def on_signal(self, handler: Handler) -> None:
         """From now on; those that were kept come first."""
@@ -170,7 +179,7 @@ class Handlers:
             if accepted is None and handler.validator is not None:
                 with self._ctx.reading("a validator"):
                     handler.validator(*arguments)
-        except Exception as error:  # noqa: BLE001 - whatever a validator raises rejects the update (SIG-12)
+        except Exception as error:  # whatever a validator raises rejects the update (SIG-12)
             if accepted is not None:
                 raise
             self._reject(request, _rejection(error))

@@ -1,9 +1,9 @@
 """What workflow code waits for, written once for both styles.
 
 An operation is a generator: it issues commands and yields a Wait wherever the code has to wait; its return value is
-that of the call. `ctx._wait` of the driver runs it: an async one gives the code something to await, a plain one blocks. A
-cancel is raised in the operation where it waits, as one of STOPPED, and the operation then cancels what it has begun.
-Nothing but that may issue a command while an exception passes: a run that is dropped unwinds through here too.
+that of the call. `ctx._wait` of the driver runs it: an async one gives the code something to await, a plain one
+blocks. A cancel is raised in the operation where it waits, as one of STOPPED, and the operation then cancels what it
+has begun. Nothing else may issue a command while an exception passes: a run that is dropped unwinds through here too.
 """
 
 from __future__ import annotations
@@ -230,6 +230,8 @@ def child_started(begin: Callable[[], ChildHandle]) -> Operation[ChildHandle]:
 
 
 def sleep(ctx: WorkflowContext, seconds: float, name: str) -> Operation[None]:
+    if seconds <= 0:
+        return
     wait = Wait()
     timer = Timer(ctx, seconds, ctx.timer_id(name))
     timer.pending.when_ended(wait.finish)

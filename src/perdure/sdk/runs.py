@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Literal, Protocol, TypedDict, TypeVar, Unpack
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from perdure.client.base import Service
 from perdure.core.durations import Duration, seconds
@@ -21,6 +21,7 @@ from perdure.core.model import RetryPolicy
 from perdure.core.workflow_messages import FindWorkflows, Signal, StartReply, StartWorkflow, WorkflowPage
 from perdure.sdk.activity_handle import ActivityHandle, AsyncActivityHandle
 from perdure.sdk.converter import Converter
+from perdure.sdk.definition import WORKFLOWS, Workflow, named
 from perdure.sdk.handle import LONGEST_WAIT, OUTAGE_SECONDS
 from perdure.sdk.hints import ANY, Hint, of_value
 from perdure.sdk.run_handle import AsyncWorkflowHandle, WorkflowHandle, request_id
@@ -31,21 +32,9 @@ _RETRY_SECONDS = (0.05, 2.0)
 _RUNS = 5  #: that an update-with-start may find closed, one after the other, before it gives up
 
 
-class Startable(Protocol):
-    """What `@workflow` makes of a function, as far as a client needs it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def queue(self) -> str: ...
-    @property
-    def payload(self) -> Hint: ...
-    @property
-    def result(self) -> Hint: ...
-
-
 class RunOptions(TypedDict, total=False):
-    """What a call may say about a run. Times are seconds or text such as "90s", `start_delay` also a timedelta.
+    """What a call may say about a run; it overrules what `@workflow` says, option by option. Times are seconds or text
+    such as "90s", `start_delay` also a timedelta.
 
     queue              where its turns run; the workflow's own queue by default
     start_delay        until its first turn
@@ -100,11 +89,12 @@ class AsyncRuns:
         raise NotImplementedError
 
     async def start_workflow(
-        self, workflow: Startable | str, input: object = None, *, id: str | None = None, **options: Unpack[RunOptions]
+        self, workflow: Workflow | str, input: object = None, *, id: str | None = None, **options: Unpack[RunOptions]
     ) -> AsyncWorkflowHandle:
         """A run that is committed. Of one `id` at most one run is open; without it the run gets a random one.
 
-        `workflow` is a @workflow, or a name when the function lives elsewhere. `input` is what the function is
+        `workflow` is a @workflow, or a name when the function lives elsewhere; the options of one that this process has
+        count also by its name. `input` is what the function is
         annotated with, or JSON that stands for it. An outage of up to 30 s is waited out. Raises
         WorkflowAlreadyStarted as `id_conflict` and `id_reuse` say, InvalidArgument, Unavailable.
         """
@@ -113,7 +103,7 @@ class AsyncRuns:
 
     async def execute_workflow(
         self,
-        workflow: Startable | str,
+        workflow: Workflow | str,
         input: object = None,
         *,
         id: str | None = None,
@@ -134,7 +124,7 @@ class AsyncRuns:
 
     async def signal_with_start(
         self,
-        workflow: Startable | str,
+        workflow: Workflow | str,
         input: object = None,
         *,
         id: str,
@@ -150,7 +140,7 @@ class AsyncRuns:
 
     async def update_with_start(
         self,
-        workflow: Startable | str,
+        workflow: Workflow | str,
         input: object = None,
         *,
         id: str,
@@ -176,7 +166,7 @@ class AsyncRuns:
         raise AssertionError
 
     def get_workflow_handle(
-        self, id: str, run_id: str | None = None, workflow: Startable | str | None = None
+        self, id: str, run_id: str | None = None, workflow: Workflow | str | None = None
     ) -> AsyncWorkflowHandle:
         """The handle of a workflow whose id is known; asks nobody. With its @workflow the result has the type that the
         function is annotated with."""
@@ -216,18 +206,18 @@ class AsyncRuns:
     async def _start(self, body: StartWorkflow) -> StartReply:
         return await self.sent(lambda service: service.start_workflow(body))
 
-    def _handle(self, reply: StartReply, workflow: Startable | str) -> AsyncWorkflowHandle:
+    def _handle(self, reply: StartReply, workflow: Workflow | str) -> AsyncWorkflowHandle:
         return AsyncWorkflowHandle(self, reply.workflow_id, reply.run_id, reply.started, _result(workflow))
 
-    def _new_run(self, workflow: Startable | str, input: object, id: str | None, options: RunOptions) -> StartWorkflow:
+    def _new_run(self, workflow: Workflow | str, input: object, id: str | None, options: RunOptions) -> StartWorkflow:
         if unknown := options.keys() - RunOptions.__annotations__.keys():
             known = ", ".join(RunOptions.__annotations__)
             raise TypeError(f"a workflow has no option {', '.join(sorted(unknown))}; it has {known}")
-        own = None if isinstance(workflow, str) else workflow
+        name, own = named(workflow), _own(workflow)
         hint = of_value(input) if own is None else own.payload
         delay, queue = options.get("start_delay"), options.get("queue")
         return StartWorkflow(
-            _name(workflow),
+            name,
             request_id() if id is None else id,
             self.converter.to_payloads(input, "input", hint),
             queue=(own.queue if own is not None else "default") if queue is None else queue,
@@ -235,9 +225,9 @@ class AsyncRuns:
             id_reuse=options.get("id_reuse", "allow_duplicate"),
             id_conflict=options.get("id_conflict", "fail"),
             start_delay=delay.total_seconds() if isinstance(delay, timedelta) else delay,
-            execution_timeout=options.get("execution_timeout"),
-            run_timeout=options.get("run_timeout"),
-            retry=options.get("retry"),
+            execution_timeout=options.get("execution_timeout") or (own.execution_timeout if own is not None else None),
+            run_timeout=options.get("run_timeout") or (own.run_timeout if own is not None else None),
+            retry=options.get("retry") or (own.retry if own is not None else None),
             cron=options.get("cron", ""),
             priority=options.get("priority", 3),
             fairness_key=options.get("fairness_key", ""),
@@ -260,14 +250,14 @@ class Runs:
         raise NotImplementedError
 
     def start_workflow(
-        self, workflow: Startable | str, input: object = None, *, id: str | None = None, **options: Unpack[RunOptions]
+        self, workflow: Workflow | str, input: object = None, *, id: str | None = None, **options: Unpack[RunOptions]
     ) -> WorkflowHandle:
         """See AsyncRuns.start_workflow."""
         return WorkflowHandle(self._run(self._app.start_workflow(workflow, input, id=id, **options)), self._run)
 
     def execute_workflow(
         self,
-        workflow: Startable | str,
+        workflow: Workflow | str,
         input: object = None,
         *,
         id: str | None = None,
@@ -279,7 +269,7 @@ class Runs:
 
     def signal_with_start(
         self,
-        workflow: Startable | str,
+        workflow: Workflow | str,
         input: object = None,
         *,
         id: str,
@@ -293,7 +283,7 @@ class Runs:
 
     def update_with_start(
         self,
-        workflow: Startable | str,
+        workflow: Workflow | str,
         input: object = None,
         *,
         id: str,
@@ -318,7 +308,7 @@ class Runs:
         )
 
     def get_workflow_handle(
-        self, id: str, run_id: str | None = None, workflow: Startable | str | None = None
+        self, id: str, run_id: str | None = None, workflow: Workflow | str | None = None
     ) -> WorkflowHandle:
         """See AsyncRuns.get_workflow_handle."""
         return WorkflowHandle(self._app.get_workflow_handle(id, run_id, workflow), self._run)
@@ -342,15 +332,11 @@ class Runs:
         return ActivityHandle(handle, self._run)
 
 
-def _name(workflow: Startable | str) -> str:
-    if isinstance(workflow, str):
-        return workflow
-    found = getattr(workflow, "name", None)
-    if isinstance(found, str):
-        return found
-    given = getattr(workflow, "__name__", None) or repr(workflow)
-    raise TypeError(f"{given} is not a workflow: decorate it with @workflow, or give the name of one")
+def _own(workflow: Workflow | str | None) -> Workflow | None:
+    """The workflow, if this process has it."""
+    return WORKFLOWS.get(workflow) if isinstance(workflow, str) else workflow
 
 
-def _result(workflow: Startable | str | None) -> Hint:
-    return ANY if workflow is None or isinstance(workflow, str) else workflow.result
+def _result(workflow: Workflow | str | None) -> Hint:
+    own = _own(workflow)
+    return ANY if own is None else own.result

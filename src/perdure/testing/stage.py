@@ -37,8 +37,9 @@ from perdure.store.sqlite import SqliteStore
 from perdure.testing.clock import JumpingClock
 from perdure.testing.door import Door
 from perdure.worker.execute import BARE
+from perdure.worker.options import WorkerOptions
 from perdure.worker.threads import Ended, Threads
-from perdure.worker.worker import Worker, WorkerOptions
+from perdure.worker.worker import Worker
 
 _CHORE = 200  #: rows that one chore changes
 _ALL = 1_000_000

@@ -23,7 +23,7 @@ from perdure.worker.turn import TurnInHand
 from perdure.worker.watchdog import Hanging
 
 if TYPE_CHECKING:
-    from perdure.sdk.workflow import Workflow
+    from perdure.sdk.definition import Workflow
     from perdure.worker.turns import Turns
 
 
@@ -127,7 +127,7 @@ class _GoOn:
     def _work(self) -> None:
         turn = self._turn
         if self.cached is None:
-            self.cached = Cached(turn.turns.instance(turn.workflow))
+            self.cached = Cached(turn.turns.instance(turn.workflow, turn.turn.run_id))
         elif self.cached.broken:
             raise RuntimeError("the run was dropped from memory")
         instance = self.cached.instance

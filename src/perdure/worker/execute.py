@@ -31,7 +31,7 @@ from perdure.core.messages import Completion, Delivery
 from perdure.core.model import Failure, Payloads
 from perdure.sdk.context import OVER, Context
 from perdure.sdk.converter import PLAIN, Converter
-from perdure.sdk.failure import cut, to_failure
+from perdure.sdk.failure import cut, is_cut, to_failure
 from perdure.sdk.logs import RUNNING
 from perdure.sdk.middleware import Middleware
 from perdure.sdk.task import Task
@@ -247,21 +247,24 @@ def _settled(run: Run, settle: Callable[[Run, Any], Completion | None], outcome:
 
 
 def _log_failure(run: Run, completion: Completion, error: BaseException | None) -> None:
-    """A line for the one who operates this: with the stack when there is no other attempt."""
+    """A line for the one who operates this: with the stack when there is no other attempt. Python would write out all of
+    a message, however long; the stack of one that was cut goes without it."""
     item, failure = run.delivery, completion.failure
     assert failure is not None
     fatal = not failure.retryable or (item.retry is not None and failure.type in item.retry.fatal_types)
     last = fatal or item.attempt >= item.max_attempts
+    long = is_cut(failure)
     log.log(
         logging.ERROR if last else logging.WARNING,
-        "task %s (%s) attempt %d of %d failed: %s: %s",
+        "task %s (%s) attempt %d of %d failed: %s: %s%s",
         item.type,
         item.task_id,
         item.attempt,
         item.max_attempts,
         failure.type,
         failure.message,
-        exc_info=error if last else None,
+        f"\n{failure.stack}" if last and long else "",
+        exc_info=error if last and not long else None,
     )
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypedDict
 
 from perdure.core.errors import InvalidArgument
+from perdure.sdk.definition import Workflow
 from perdure.sdk.task import Task
-from perdure.sdk.workflow import Workflow
 from perdure.worker.process import Lifeline
 
 

@@ -18,26 +18,23 @@ from typing import TYPE_CHECKING
 
 from perdure.core.model import Failure
 from perdure.core.turn_commands import StartStep, TurnCommand
-from perdure.sdk.workflow_errors import turn_failure
+from perdure.sdk.workflow_errors import Dropped, turn_failure
 from perdure.worker.execute import Run, released
 from perdure.worker.history import events_after
-from perdure.worker.plain import Given, PlainCode
+from perdure.worker.plain import Last, PlainCode, SwallowedError
 from perdure.worker.steps import Attempt, StepEnd, run_here
 from perdure.worker.turn import TurnInHand
 from perdure.worker.watchdog import interrupt
 
 if TYPE_CHECKING:
-    from perdure.sdk.workflow import Workflow
+    from perdure.sdk.definition import Workflow
     from perdure.worker.turns import Turns
-
-Last = tuple[int, list[TurnCommand]]
-"""What the final append says."""
 
 
 class PlainTurn(TurnInHand):
     def __init__(self, turns: Turns, run: Run, workflow: Workflow) -> None:
         super().__init__(turns, run, workflow)
-        self._code = PlainCode(workflow, turns.environment, self)
+        self._code = PlainCode(workflow, turns.environment, self.turn.run_id, self)
         self._answer: Callable[[bool], None] | None = None  #: to the thread that waits for its append
         self._ends: SimpleQueue[StepEnd | None] = SimpleQueue()
         self._thread: int | None = None  #: the thread, while the code itself runs
@@ -49,6 +46,7 @@ class PlainTurn(TurnInHand):
 
     def let_go(self) -> None:
         """The thread unwinds when it looks."""
+        self.turns.watchdog.leave(self)
         if (answer := self._answer) is not None:
             self._answer = None
             answer(False)
@@ -91,9 +89,8 @@ class PlainTurn(TurnInHand):
         try:
             with self._computing():
                 code.machine.feed(events_after(pages, 0), self.turn.updates)
-                code.run()
-            return code.machine.take()
-        except Given:
+                return code.run()
+        except Dropped:
             return None
         except BaseException as error:  # noqa: BLE001 - whatever the code does, it fails its turn and not the worker
             return turn_failure(error)
@@ -111,7 +108,7 @@ class PlainTurn(TurnInHand):
         """For the code: returns when it is in the history."""
         with self._waiting():
             if not self.turns.threads.ask(partial(self._append, after, commands)):
-                raise Given
+                raise Dropped
 
     def next_end(self, claims: list[StartStep]) -> StepEnd:
         """For the code: begin with these steps; returns when one of those that run has ended."""
@@ -126,9 +123,15 @@ class PlainTurn(TurnInHand):
                 self.turns.threads.tell(partial(self._start, begun))
                 end = self._ends.get() if self.attempts or begun else None
             if end is None or self.over:
-                raise Given
+                raise Dropped
             self.attempts.pop(end.step_id, None)
             return end
+
+    def is_running(self) -> bool:
+        return bool(self.attempts)
+
+    def swallowed(self, error: SwallowedError) -> None:
+        self.turns.threads.tell(partial(self._unwound, turn_failure(error)))
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:

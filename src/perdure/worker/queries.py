@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from perdure.core.errors import NotFound, PerdureError
+from perdure.core.errors import Conflict, NotFound, PerdureError
 from perdure.core.events import Event
 from perdure.core.messages import Completion
 from perdure.core.model import Failure, Payloads
@@ -60,23 +60,33 @@ class Query:
         if workflow is None:
             self.answer(NotFound(f"the worker has no workflow named {name!r}"))
         elif workflow.is_async:
-            cached = Cached(turns.instance(workflow))
+            cached = Cached(turns.instance(workflow, asked.run_id or ""))
             cached.last, cached.read = events[-1].id, sum(map(len, pages))
             turns.activations.add(_Asking(self, cached, events))
         else:
-            code = PlainCode(workflow, turns.environment)
-            turns.threads.call(lambda: self.ask(code, events), self.answer)
+            code = PlainCode(workflow, turns.environment, asked.run_id or "")
+            turns.threads.call(lambda: self._ask_plain(code, events), self.answer)
 
     def ask(self, instance: Instance, events: list[Event]) -> Answer:
-        """In a thread."""
+        """In the activation thread."""
         try:
             if events:
                 instance.machine.feed(events)
                 instance.run()
+            if not instance.machine.activation:
+                raise Conflict("the run has not begun")
             return instance.query(self._asked.name, self._asked.input)
         except Hanging:
             raise
         except BaseException as error:  # noqa: BLE001 - the handler's own code, and it may raise anything
+            return error
+
+    def _ask_plain(self, code: PlainCode, events: list[Event]) -> Answer:
+        """In a thread of its own."""
+        try:
+            code.machine.feed(events)
+            return code.query(self._asked.name, self._asked.input)
+        except BaseException as error:  # noqa: BLE001 - as above
             return error
 
     def answer(self, answer: Answer) -> None:

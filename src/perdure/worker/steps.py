@@ -46,7 +46,12 @@ class Attempt:
     __slots__ = ("call", "claim", "ended", "over", "run", "timer")
 
     def __init__(
-        self, claim: StartStep, call: StepCall, parent: Delivery, environment: Environment, ended: Callable[[StepEnd], None]
+        self,
+        claim: StartStep,
+        call: StepCall,
+        parent: Delivery,
+        environment: Environment,
+        ended: Callable[[StepEnd], None],
     ) -> None:
         task = call.function if isinstance(call.function, Task) else None
         self.claim = claim
@@ -61,7 +66,9 @@ class Attempt:
             queue=parent.queue,
             attempt=claim.attempt,
             max_attempts=call.retry.max_attempts,
-            payload=() if task is None else environment.converter.to_payloads(_only(call, task), "payload", task.payload),
+            payload=()
+            if task is None
+            else environment.converter.to_payloads(_only(call, task), "payload", task.payload),
             headers=parent.headers,
             start_to_close=call.timeout,
             retry=call.retry,
@@ -136,7 +143,9 @@ class Attempt:
         policy, attempt = self.call.retry, self.claim.attempt
         if not failure.retryable or failure.type in policy.fatal_types or attempt >= policy.max_attempts:
             return StepEnd(self.claim.step_id, None, failure)
-        return StepEnd(self.claim.step_id, None, failure, policy.wait(attempt, random.random()) if wait is None else wait)
+        return StepEnd(
+            self.claim.step_id, None, failure, policy.wait(attempt, random.random()) if wait is None else wait
+        )
 
 
 class Steps:

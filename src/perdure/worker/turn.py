@@ -21,8 +21,8 @@ from perdure.worker.execute import Run, released
 from perdure.worker.steps import Attempt, StepEnd
 
 if TYPE_CHECKING:
+    from perdure.sdk.definition import Workflow
     from perdure.sdk.steps import StepCall
-    from perdure.sdk.workflow import Workflow
     from perdure.worker.turns import Turns
 
 log = logging.getLogger("perdure.worker")
@@ -110,7 +110,9 @@ class TurnInHand:
     def fail(self, failure: Failure) -> None:
         """The code cannot go on: the server tries again later, and shows why."""
         item = self.run.delivery
-        log.error("workflow %s, run %s: its turn failed: %s: %s", item.type, item.task_id, failure.code, failure.message)
+        log.error(
+            "workflow %s, run %s: its turn failed: %s: %s", item.type, item.task_id, failure.code, failure.message
+        )
         self.leave(Completion(item.lease, "failed", failure=failure))
 
     def leave(self, completion: Completion | None) -> None:

@@ -11,14 +11,14 @@ from perdure.core.errors import PerdureError
 from perdure.core.messages import Completion, Delivery
 from perdure.core.model import Failure
 from perdure.core.workflow_messages import Turn
-from perdure.sdk.workflow import Workflow
+from perdure.sdk.definition import Workflow
 from perdure.worker.activations import Activations
 from perdure.worker.appends import Appender
+from perdure.worker.async_code import AsyncCode
 from perdure.worker.async_turn import AsyncTurn
 from perdure.worker.execute import Environment, Run
 from perdure.worker.history import fetch
 from perdure.worker.instances import Cached, Instances
-from perdure.worker.loop import AsyncCode
 from perdure.worker.machine import Instance
 from perdure.worker.plain_turn import PlainTurn
 from perdure.worker.queries import Query
@@ -130,9 +130,9 @@ class Turns:
         if self._in_hand.get(turn.turn.run_id) is turn:
             del self._in_hand[turn.turn.run_id]
 
-    def instance(self, workflow: Workflow) -> Instance:
-        """A new run of an async workflow."""
-        return AsyncCode(workflow, self.environment)
+    def instance(self, workflow: Workflow, run_id: str) -> Instance:
+        """Of an async workflow, before its first event."""
+        return AsyncCode(workflow, self.environment, run_id)
 
     def drop(self, cached: Cached) -> None:
         """Forget a run; unwinding its code is work for the thread in which that runs."""

@@ -23,23 +23,27 @@ import random
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, TypedDict, Unpack
+from typing import Unpack
 
 from perdure.client.base import Service
 from perdure.core.errors import Internal, InvalidArgument, NotFound, PerdureError, PermissionDenied, Unauthenticated
 from perdure.core.messages import CloseSession, Completion, Delivery, OpenSession, Poll
-from perdure.sdk.task import REGISTRY, Task
+from perdure.sdk.definition import WORKFLOWS
+from perdure.sdk.task import REGISTRY
 from perdure.worker.execute import BARE, Environment, Run, broken, released, run_async, unknown_handler
 from perdure.worker.heartbeat import ACKNOWLEDGE_SECONDS, Heartbeats
+from perdure.worker.options import WorkerOptions, cores, positive
 from perdure.worker.pool import Pool
-from perdure.worker.process import Lifeline, ProcessReport
+from perdure.worker.process import ProcessReport
 from perdure.worker.report import Reporter
 from perdure.worker.slots import Ask, Slots
 from perdure.worker.status import WorkerStatus
 from perdure.worker.suspension import Suspension
 from perdure.worker.threads import Ended, Threads
+from perdure.worker.turns import Turns, is_turn
+from perdure.worker.watchdog import LIMIT_SECONDS
 from perdure.worker.wear import Wear
 
 log = logging.getLogger("perdure.worker")
@@ -65,33 +69,6 @@ def new_incarnation() -> int:
     return secrets.randbits(63)
 
 
-def cores() -> int:
-    """The processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _positive(name: str, value: int) -> int:
-    if value < 1:
-        raise InvalidArgument(f"{name} is {value}", field=name, limit="1 and more", kind="int")
-    return value
-
-
-class WorkerOptions(TypedDict, total=False):
-    """How a worker works."""
-
-    queues: Sequence[str] | None  #: what it polls, the first first; None is "default" and all that its tasks declare
-    slots: int  #: handlers at once, 100
-    tasks: Iterable[Task[..., Any]] | None  #: what it runs; None is every @task of the process
-    identity: str  #: its name for people; host and process id
-    incarnation: int  #: tells processes apart; a new random number
-    drain_seconds: float  #: how long handlers may go on once it leaves, 25
-    process_slots: int | None  #: handlers of @task(process=True) at once, each in a process; None is one a core
-    max_tasks: int | None  #: it leaves after so many, and each process of a handler too; None is no limit
-    max_memory: int | None  #: bytes; it leaves when its process has more, and each process of a handler too
-    build: str  #: version of the code, for people
-    lifeline: Lifeline | None  #: to a supervisor that replaces its process when that is worn
-
-
 class Worker:
     """Runs tasks from `service`. An async context manager: entering starts it, leaving drains it.
 
@@ -114,7 +91,7 @@ class Worker:
     ) -> None:
         if unknown := options.keys() - WorkerOptions.__annotations__.keys():
             raise TypeError(f"a worker has no option {', '.join(sorted(unknown))}")
-        slots = _positive("slots", options.get("slots", 100))
+        slots = positive("slots", options.get("slots", 100))
         tasks = options.get("tasks")
         incarnation = options.get("incarnation")
         self._service = service
@@ -123,10 +100,13 @@ class Worker:
         self._environment = environment
         self._make_threads = threads
         self._tasks = REGISTRY if tasks is None else {task.name: task for task in tasks}
+        workflows = options.get("workflows")
+        self._workflows = WORKFLOWS if workflows is None else {workflow.name: workflow for workflow in workflows}
+        self._deadlock_seconds = options.get("deadlock_seconds", LIMIT_SECONDS)
         queues = options.get("queues")
         self._queues = sorted({"default", *self._declared()}) if queues is None else list(queues)
         given = options.get("process_slots")
-        self._process_slots = _positive("process_slots", given if given is not None else cores())
+        self._process_slots = positive("process_slots", given if given is not None else cores())
         self._slots = Slots(self._tasks, self._queues, slots, self._process_slots, POLL_BATCH)
         self._limits = options.get("max_tasks"), options.get("max_memory")
         self._wear = Wear(*self._limits)
@@ -153,10 +133,12 @@ class Worker:
         self._fault: BaseException | None = None
 
     def _declared(self) -> dict[str, list[str]]:
-        """The queues that its tasks are declared on, with the names of the tasks."""
+        """The queues that its tasks and workflows are declared on, with the names of those."""
         declared: dict[str, list[str]] = {}
-        for task in self._tasks.values():
-            declared.setdefault(task.queue, []).append(task.name)
+        known = [(each.queue, each.name) for each in self._tasks.values()]
+        known += [(each.queue, each.name) for each in self._workflows.values()]
+        for queue, name in known:
+            declared.setdefault(queue, []).append(name)
         return declared
 
     async def __aenter__(self) -> Worker:
@@ -169,6 +151,15 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._reporter = Reporter(self._service, self._answered)
         self._threads = self._make_threads(self._ended)
+        self._turns = Turns(
+            self._service,
+            self._workflows,
+            self._threads,
+            self._environment,
+            self._ended,
+            self._draining.is_set,
+            self._deadlock_seconds,
+        )
         self._heartbeats = Heartbeats(
             self._heartbeat_service or self._service,
             self.incarnation,
@@ -247,7 +238,7 @@ class Worker:
     async def _ask(self, ask: Ask) -> list[Delivery]:
         """One poll, repeated under its number until it is answered: leases of a lost answer come again."""
         self._polls += 1
-        body = Poll(self.incarnation, self._polls, list(ask.queues), ask.capacity)
+        body = Poll(self.incarnation, self._polls, list(ask.queues), ask.capacity, turns=bool(self._workflows))
         pause, longest = _PAUSE
         while not self._draining.is_set():
             try:
@@ -302,7 +293,10 @@ class Worker:
     def _start(self, ask: Ask, deliveries: list[Delivery], admitted: list[bool]) -> None:
         beat_at = time.monotonic() + ACKNOWLEDGE_SECONDS
         changed, given = self._heartbeats.changed, self._environment
-        runs = [Run(item, self._tasks.get(item.type), changed, beat_at, given) for item in deliveries]
+        runs = [
+            Run(item, None if is_turn(item) else self._tasks.get(item.type), changed, beat_at, given)
+            for item in deliveries
+        ]
         self._heartbeats.add(runs)
         refused = []
         for run, fits in zip(runs, admitted, strict=True):
@@ -310,7 +304,7 @@ class Worker:
                 self._running.add(run)
             if not fits or self._draining.is_set() or self._suspension.outlasted(run.delivery, ask.at):
                 refused.append(run)
-            elif run.task is None:
+            elif run.task is None and not is_turn(run.delivery):
                 self._ended(run, unknown_handler(run))
             else:
                 self._begin(run)
@@ -331,9 +325,11 @@ class Worker:
             self._behind[older] = run
 
     def _launch(self, run: Run) -> None:
-        assert run.task is not None
         if self._lifeline is not None:
             self._lifeline.receipts.note(run.delivery.lease)
+        if run.task is None:
+            self._turns.start(run)
+            return
         limit = run.delivery.start_to_close
         if limit is not None:
             run.timer = self._loop.call_later(limit, self._time_out, run)
@@ -382,6 +378,9 @@ class Worker:
             if not run.ended:
                 log.warning("%s; stopping", run.loss())
         if run.ended:
+            return
+        if run.task is None:
+            self._turns.stop(run)
             return
         if self._is_in_process(run):
             self._processes().stop(run)
@@ -462,6 +461,7 @@ class Worker:
             log.warning("%d polls cannot be called back", len(stuck))
         await asyncio.gather(self._say_goodbye(), self._heartbeats.stop())
         self._watcher.cancel()
+        await self._turns.close()
         self._threads.close()
         if self._pool is not None:
             self._pool.close()

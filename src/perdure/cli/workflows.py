@@ -1,0 +1,300 @@
+"""`perdure workflows`: start, look at, signal, query, update and end workflows from a shell. See exits.py for exit
+statuses."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from perdure.app import AsyncPerdure
+from perdure.cli.ask import LOCAL, ApiKey, Json, Namespace, Server, call
+from perdure.cli.show import show_json
+from perdure.cli.show_workflow import plain_run, show_events, show_run, show_runs
+from perdure.cli.values import Since, json_value
+from perdure.sdk.run_handle import AsyncWorkflowHandle
+
+cli = typer.Typer(help="Start, look at, signal, query, update and end workflows.", no_args_is_help=True)
+
+Id = Annotated[str, typer.Argument(help="Id of the workflow.")]
+Run = Annotated[str | None, typer.Option("--run-id", help="One certain run; the current one without it.")]
+Input = Annotated[str, typer.Argument(help="JSON; - reads it from standard input.")]
+Timeout = Annotated[str | None, typer.Option(help='Such as "60s"; without it as long as it takes.')]
+
+
+class Status(StrEnum):
+    """What a list can be asked for."""
+
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    TERMINATED = "TERMINATED"
+    TIMED_OUT = "TIMED_OUT"
+    CONTINUED_AS_NEW = "CONTINUED_AS_NEW"
+
+
+class Conflict(StrEnum):
+    """While a run of the id is open."""
+
+    FAIL = "fail"
+    USE_EXISTING = "use_existing"
+    TERMINATE_EXISTING = "terminate_existing"
+
+
+class Reuse(StrEnum):
+    """Once the last run of the id has closed."""
+
+    ALLOW_DUPLICATE = "allow_duplicate"
+    ALLOW_DUPLICATE_FAILED_ONLY = "allow_duplicate_failed_only"
+    REJECT_DUPLICATE = "reject_duplicate"
+
+
+@cli.command()
+def start(
+    name: Annotated[str, typer.Argument(help="Name of the workflow.")],
+    input: Input = "null",
+    id: Annotated[str | None, typer.Option(help="Workflow id; a random one without it.")] = None,
+    queue: Annotated[str, typer.Option()] = "default",
+    delay: Annotated[str | None, typer.Option(help='Before it begins, such as "90s" or "1h30m".')] = None,
+    run_timeout: Annotated[str | None, typer.Option(help="Longest time of one run.")] = None,
+    execution_timeout: Annotated[str | None, typer.Option(help="Longest time of all its runs together.")] = None,
+    cron: Annotated[str, typer.Option(help="Repeat it by this expression, in UTC.")] = "",
+    id_conflict: Annotated[Conflict, typer.Option(help="If a run of the id is open.")] = Conflict.FAIL,
+    id_reuse: Annotated[Reuse, typer.Option(help="If the last run of the id has closed.")] = Reuse.ALLOW_DUPLICATE,
+    priority: Annotated[int, typer.Option(min=1, max=5, help="1 first, 5 last.")] = 3,
+    server: Server = LOCAL,
+    api_key: ApiKey = None,
+    namespace: Namespace = None,
+    json: Json = False,
+) -> None:
+    """Start a workflow and print its id.
+
+    Example: perdure workflows start fulfil '{"order": 4711}' --id order-4711
+    """
+    value = json_value(input, "input")
+
+    async def ask(app: AsyncPerdure) -> AsyncWorkflowHandle:
+        return await app.start_workflow(
+            name,
+            value,
+            id=id,
+            queue=queue,
+            start_delay=delay,
+            run_timeout=run_timeout,
+            execution_timeout=execution_timeout,
+            cron=cron,
+            id_conflict=id_conflict.value,
+            id_reuse=id_reuse.value,
+            priority=priority,
+        )
+
+    run = call(server, api_key, namespace, ask, makes=True)
+    if json:
+        show_json({"workflow_id": run.id, "run_id": run.run_id, "started": run.started})
+    else:
+        print(run.id)
+
+
+@cli.command("list")
+def list_workflows(
+    status: Annotated[Status | None, typer.Option(case_sensitive=False, help="In capitals or not.")] = None,
+    type: Annotated[str | None, typer.Option(help="Name of the workflow.")] = None,
+    id: Annotated[str | None, typer.Option(help="Workflow id.")] = None,
+    queue: Annotated[str | None, typer.Option()] = None,
+    since: Since = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000)] = 50,
+    cursor: Annotated[str | None, typer.Option(help="The `next` of the page before.")] = None,
+    server: Server = LOCAL,
+    api_key: ApiKey = None,
+    namespace: Namespace = None,
+    json: Json = False,
+) -> None:
+    """List runs, newest first.
+
+    Example: perdure workflows list --status RUNNING --type fulfil
+    """
+    page = call(
+        server,
+        api_key,
+        namespace,
+        lambda app: app.list_workflows(
+            status=None if status is None else status.value,
+            type=type,
+            workflow_id=id,
+            queue=queue,
+            since=since,
+            limit=limit,
+            cursor=cursor,
+        ),
+    )
+    if json:
+        show_json({"workflows": [plain_run(view) for view in page.workflows], "next": page.next})
+        return
+    show_runs(page.workflows)
+    if page.next:
+        print(f"more: --cursor {page.next}", file=sys.stderr)
+
+
+@cli.command()
+def get(
+    id: Id, run_id: Run = None, server: Server = LOCAL, api_key: ApiKey = None, namespace: Namespace = None,
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Show a run and what it waits for.
+
+    Example: perdure workflows get order-4711
+    """
+    view = call(server, api_key, namespace, lambda app: app.get_workflow_handle(id, run_id).describe())
+    show_json(plain_run(view)) if json else show_run(view)
+
+
+@cli.command()
+def history(
+    id: Id,
+    run_id: Run = None,
+    reverse: Annotated[bool, typer.Option("--reverse", help="Newest first.")] = False,
+    server: Server = LOCAL,
+    api_key: ApiKey = None,
+    namespace: Namespace = None,
+    json: Annotated[bool, typer.Option("--json", help="Whole, for programs and for `perdure replay`.")] = False,
+) -> None:
+    """Show the events of a run, a line each.
+
+    Example: perdure workflows history order-4711
+    """
+    found = call(server, api_key, namespace, lambda app: app.get_workflow_handle(id, run_id).history())
+    if json:
+        print(found.to_json().decode())
+    else:
+        show_events(found.events[::-1] if reverse else found.events)
+
+
+@cli.command()
+def result(
+    id: Id,
+    timeout: Timeout = None,
+    run_id: Run = None,
+    server: Server = LOCAL,
+    api_key: ApiKey = None,
+    namespace: Namespace = None,
+    json: Annotated[bool, typer.Option("--json", help="Changes nothing: a result is JSON.")] = False,
+) -> None:
+    """Wait for a workflow and print its result as JSON; the exit status tells how it ended.
+
+    Example: perdure workflows result order-4711 --timeout 60s
+    """
+    show_json(call(server, api_key, namespace, lambda app: app.get_workflow_handle(id, run_id).result(timeout)))
+
+
+@cli.command()
+def signal(
+    id: Id,
+    name: Annotated[str, typer.Argument(help="Name of the signal.")],
+    input: Input = "null",
+    run_id: Run = None,
+    server: Server = LOCAL,
+    api_key: ApiKey = None,
+    namespace: Namespace = None,
+    json: Json = False,
+) -> None:
+    """Send a signal. It is kept when this ends.
+
+    Example: perdure workflows signal order-4711 approve '{"by": "bob"}'
+    """
+    value = json_value(input, "input")
+    call(server, api_key, namespace, lambda app: app.get_workflow_handle(id, run_id).signal(name, value))
+    show_json({"workflow_id": id}) if json else print("signaled")
+
+
+@cli.command()
+def query(
+    id: Id,
+    name: Annotated[str, typer.Argument(help="Name of the query.")],
+    input: Input = "null",
+    timeout: Annotated[str, typer.Option(help="At most 25s.")] = "10s",
+    run_id: Run = None,
+    server: Server = LOCAL,
+    api_key: ApiKey = None,
+    namespace: Namespace = None,
+    json: Annotated[bool, typer.Option("--json", help="Changes nothing: an answer is JSON.")] = False,
+) -> None:
+    """Ask the code of a run something, and print its answer as JSON. Needs a worker.
+
+    Example: perdure workflows query order-4711 status
+    """
+    value = json_value(input, "input")
+    show_json(
+        call(
+            server,
+            api_key,
+            namespace,
+            lambda app: app.get_workflow_handle(id, run_id).query(name, value, timeout=timeout),
+        )
+    )
+
+
+@cli.command()
+def update(
+    id: Id,
+    name: Annotated[str, typer.Argument(help="Name of the update.")],
+    input: Input = "null",
+    update_id: Annotated[str | None, typer.Option(help="The same id is the same update, however often sent.")] = None,
+    timeout: Timeout = None,
+    run_id: Run = None,
+    server: Server = LOCAL,
+    api_key: ApiKey = None,
+    namespace: Namespace = None,
+    json: Annotated[bool, typer.Option("--json", help="Changes nothing: an answer is JSON.")] = False,
+) -> None:
+    """Have the code of a run change something, and print its answer as JSON. Needs a worker.
+
+    Example: perdure workflows update order-4711 change_address '{"city": "Ulm"}' --timeout 60s
+    """
+    value = json_value(input, "input")
+    show_json(
+        call(
+            server,
+            api_key,
+            namespace,
+            lambda app: app.get_workflow_handle(id, run_id).update(name, value, id=update_id, timeout=timeout),
+        )
+    )
+
+
+@cli.command()
+def cancel(
+    id: Id,
+    reason: Annotated[str, typer.Option()] = "",
+    run_id: Run = None,
+    server: Server = LOCAL,
+    api_key: ApiKey = None,
+    namespace: Namespace = None,
+    json: Json = False,
+) -> None:
+    """Ask the code of a run to end; it may clean up first.
+
+    Example: perdure workflows cancel order-4711 --reason "the customer called"
+    """
+    call(server, api_key, namespace, lambda app: app.get_workflow_handle(id, run_id).cancel(reason))
+    show_json({"workflow_id": id}) if json else print("cancel requested")
+
+
+@cli.command()
+def terminate(
+    id: Id,
+    reason: Annotated[str, typer.Option()] = "",
+    run_id: Run = None,
+    server: Server = LOCAL,
+    api_key: ApiKey = None,
+    namespace: Namespace = None,
+    json: Json = False,
+) -> None:
+    """Close a run at once; its code does not hear of it and cleans nothing up.
+
+    Example: perdure workflows terminate order-4711 --reason "wrong data"
+    """
+    reply = call(server, api_key, namespace, lambda app: app.get_workflow_handle(id, run_id).terminate(reason))
+    show_json(reply) if json else print(reply.state)

@@ -71,6 +71,8 @@ ONE_DIALECT = {
     "announce": "only PostgreSQL carries messages between servers",
     "lock_waiting": "SQLite has one writer, who never waits for a row",
     "insert": "PostgreSQL takes new rows by COPY",
+    "append": "see insert",
+    "post": "see insert",
     "close_runs": "SQLite's close holds both forms",
     "open_children": "SQLite's children are read without locks in any case",
     "exchange": "SQLite claims and writes in two statements, without a round trip between them",

@@ -19,6 +19,7 @@ from perdure.core.errors import (
     InvalidArgument,
     LeaseLost,
     NotFound,
+    NoWorker,
     OutcomeUnknown,
     PayloadTooLarge,
     PerdureError,
@@ -89,5 +90,6 @@ __all__ = [
     "WorkflowClosed",
     "ResourceExhausted",
     "Unavailable",
+    "NoWorker",
     "OutcomeUnknown",
 ]

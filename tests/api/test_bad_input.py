@@ -131,6 +131,59 @@ async def test_messages_that_are_no_frames(server: Server) -> None:
     assert [(id, status) for id, status, _ in answers] == [(0, 400)] * len(garbage) + [(7, 0)]
 
 
+MASK = bytes(4)
+BROKEN_FRAMES = {
+    "without a mask": (b"\x82\x01a", 1002),
+    "of no kind": (b"\x83\x80" + MASK, 1002),
+    "with reserved bits": (b"\xf2\x80" + MASK, 1002),
+    "a part of nothing": (b"\x80\x81" + MASK + b"a", 1002),
+    "two beginnings": (b"\x02\x81" + MASK + b"a" + b"\x02\x81" + MASK + b"b", 1002),
+    "half a ping": (b"\x09\x80" + MASK, 1002),
+    "a large ping": (b"\x89\xfe\x01\x00" + MASK + bytes(256), 1002),
+    "a close of one byte": (b"\x88\x81" + MASK + b"a", 1002),
+    "a terabyte": (b"\x82\xff" + (1 << 40).to_bytes(8) + MASK, 1009),
+    "2**64 bytes": (b"\x82\xff" + b"\xff" * 8 + MASK, 1009),
+}
+UPGRADE = (
+    b"GET /wire HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
+
+
+@pytest.mark.parametrize("kind", BROKEN_FRAMES)
+async def test_frames_that_are_no_frames_of_a_websocket(
+    server: Server, rest: Rest, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """The connection is closed with the code that says why; the server goes on, and its log is quiet."""
+    sent, code = BROKEN_FRAMES[kind]
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
+    writer.write(UPGRADE)
+    assert b" 101 " in await reader.readuntil(b"\r\n\r\n")
+    writer.write(sent)
+    async with asyncio.timeout(5):
+        answer = await reader.read()
+    assert (answer[0], int.from_bytes(answer[2:4])) == (0x88, code)
+    writer.close()
+    assert (await rest("GET", "/healthz")).status == 200
+    assert [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")] == []
+
+
+async def test_text_that_is_no_text_is_answered_like_other_text(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
+    writer.write(UPGRADE)
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"\x81\x82" + MASK + b"\xff\xfe")
+    async with asyncio.timeout(5):
+        size = (await reader.readexactly(2))[1]
+        size = int.from_bytes(await reader.readexactly(2)) if size == 126 else size
+        [(id, status, _)] = unpack(await reader.readexactly(size))
+    assert (id, status) == (0, 400)
+    writer.close()
+    assert caplog.records == []
+
+
 async def test_frames_with_bad_bodies(server: Server) -> None:
     """Each is answered by itself; its neighbours in the message are served."""
     frames = [(n, op, body) for n, (op, body, _) in enumerate(BODIES, 1)]

@@ -9,17 +9,18 @@ import pytest
 from perdure.client.base import Service
 from perdure.client.http import repeatable
 from perdure.core import messages as m
+from perdure.core import pages
 from perdure.core import turn_commands as t
 from perdure.core import workflow_messages as w
 from perdure.core.errors import (
     IllegalMove,
     InvalidArgument,
     NotFound,
-    Unavailable,
+    NoWorker,
     WorkflowAlreadyStarted,
     WorkflowClosed,
 )
-from perdure.core.events import WorkflowExecutionSignaled, WorkflowExecutionStarted
+from perdure.core.events import Event, WorkflowExecutionSignaled, WorkflowExecutionStarted
 from perdure.core.model import Failure
 from perdure.core.run import UpdateRequest
 from perdure.sdk.mint import mint_id
@@ -220,11 +221,11 @@ async def test_a_query_is_answered_by_a_worker_and_leaves_no_event(service: Serv
 async def test_a_query_that_nobody_answers_names_the_queue(service: Service) -> None:
     """B096: no worker, or one that does not answer."""
     await service.start_workflow(start(queue="orders"))
-    with pytest.raises(Unavailable, match="no worker is registered for queue 'orders'") as raised:
+    with pytest.raises(NoWorker, match="no worker is registered for queue 'orders'") as raised:
         await service.query_workflow(w.QueryWorkflow("w", "status", wait=0.1))
     assert raised.value.field == "queue"
     await service.open_session(m.OpenSession(5, 1, "me", ["orders"], 1))
-    with pytest.raises(Unavailable, match="no worker of queue 'orders' answered"):
+    with pytest.raises(NoWorker, match="no worker of queue 'orders' answered"):
         await service.query_workflow(w.QueryWorkflow("w", "status", wait=0.1))
     with pytest.raises(NotFound):
         await service.query_workflow(w.QueryWorkflow("other", "status"))
@@ -295,7 +296,7 @@ async def test_a_history_is_read_in_parts_and_waited_for(service: Service) -> No
     waiting = asyncio.create_task(service.history(w.History("w", after=whole[-1].id, wait=10)))
     await service.signal_workflow(signal())
     await hand.play(timer())
-    assert [event.id for event in _unpacked(await waiting)][0] == whole[-1].id + 1
+    assert _unpacked(await waiting)[0].id == whole[-1].id + 1
     end = (await history(service))[-1].id
     waiting = asyncio.create_task(service.history(w.History("w", after=end, wait=10)))
     await service.terminate_workflow(w.TerminateWorkflow("w"))
@@ -303,9 +304,7 @@ async def test_a_history_is_read_in_parts_and_waited_for(service: Service) -> No
     assert (names(_unpacked(reply)), reply.closed) == (["WorkflowExecutionTerminated"], True)
 
 
-def _unpacked(reply: w.HistoryReply) -> list:  # type: ignore[type-arg]
-    from perdure.core import pages
-
+def _unpacked(reply: w.HistoryReply) -> list[Event]:
     return [event for page in reply.pages for event in pages.unpack(page)]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import http.server
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -220,3 +222,18 @@ def test_every_kind_of_error_has_advice(kind: type[errors.PerdureError]) -> None
     error = kind(Failure(message="m")) if issubclass(kind, errors.TaskFailed) else kind("m")  # type: ignore[arg-type]
     error.field = "task_id" if kind is errors.NotFound else None
     assert bool(advice(error)) == (kind not in SAY_IT_ALL)
+
+
+@pytest.mark.parametrize(
+    "payload", [b'"\xff"', b'"\xed\xa0\x80"', b'"\\ud800"', b'{"a": NaN}', b"[" * 5_000 + b"]" * 5_000]
+)
+@pytest.mark.parametrize("given", ["as argument", "on standard input"])
+def test_b130_b132_a_payload_that_is_no_json(folder: Path, payload: bytes, given: str) -> None:
+    """Bytes that are no text, halves of characters, NaN, endless nesting: usage, and no trace."""
+    store = f"sqlite:///{folder / 'none.db'}"
+    command = [sys.executable, "-m", "perdure", "tasks", "enqueue", "t", "--server", store]
+    argument, stdin = (payload, b"") if given == "as argument" else (b"-", payload)
+    done = subprocess.run([*command, argument], input=stdin, capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"is not JSON" in done.stderr
+    assert b"Traceback" not in done.stderr

@@ -375,7 +375,7 @@ def test_lives_of_runs() -> None:
     run_state_machine_as_test(
         RunLife,
         settings=settings(
-            max_examples=250, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck),
+            max_examples=400, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck),
             derandomize=True,
         ),
     )  # fmt: skip

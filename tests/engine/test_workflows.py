@@ -489,3 +489,53 @@ async def test_a_thousand_activities(drive: Drive, flows: Flows) -> None:
         await turn.append(*([DONE] if told == 1000 else []))
     assert (await flows.run(run_id)).children == 0
     assert await drive.state(run_id) == State.SUCCEEDED
+
+
+async def _reset(drive: Drive, flows: Flows, run_id: bytes, event_id: int) -> bytes:
+    command = c.Reset(
+        namespace="default", workflow_id="wf", run_id=run_id, event_id=event_id, history=await flows.history(run_id),
+        task=await drive.read(run_id), run=await flows.run(run_id), new_run_id=MINT.task_id(drive.engine.now()),
+        reason="a bug",
+    )  # fmt: skip
+    started: c.Started = await drive.one(command)
+    return started.run_id
+
+
+async def test_a_run_begins_again_from_an_event(drive: Drive, flows: Flows, clock: SteppedClock) -> None:
+    """RPLY-39: what was under way is under way again, later signals count, the old run is terminated."""
+    run_id = await flows.start()
+    await (await flows.turn()).append(activity("a"), timer("t", 100.0))
+    old_work = await drive.lease()
+    await flows.signal("later")
+    await (await flows.turn()).append(t.RecordMarker(marker_name="wrong"))
+    new_id = await _reset(drive, flows, run_id, 6)
+    assert await drive.state(run_id) == State.TERMINATED
+    with pytest.raises(LeaseLost):
+        await drive.elapse(clock, 1)
+        await drive.complete(old_work, "succeeded", result=pack(()))
+    turn = await flows.turn()
+    assert turn.task.id == new_id
+    assert turn.names == ["WorkflowExecutionSignaled", SCHEDULED, BEGUN]
+    assert await flows.names(new_id) == [*FIRST, "ActivityTaskScheduled", "TimerStarted", "WorkflowTaskFailed"]
+    await turn.append()
+    work = await drive.lease()
+    assert (work.parent_run_id, work.parent_event_id) == (new_id, 5)
+    await drive.complete(work, "succeeded", result=pack(()))
+    await drive.elapse(clock, 100)
+    turn = await flows.turn()
+    assert turn.names[:3] == ["ActivityTaskStarted", "ActivityTaskCompleted", "TimerFired"]
+    await turn.append(DONE)
+    run = await flows.run(new_id)
+    assert (run.children, run.reset_run_id, run.reset_event_id) == (0, run_id, 6)
+
+
+async def test_a_closed_run_begins_again(drive: Drive, flows: Flows) -> None:
+    run_id = await flows.start()
+    turn = await flows.turn()
+    await turn.append(t.StartStep(step_id=1, name="a"), final=False)
+    await turn.append(t.CompleteStep(step_id=1), t.FailWorkflow(failure=Failure(message="no")))
+    new_id = await _reset(drive, flows, run_id, 6)
+    assert await flows.names(new_id) == [*FIRST, "StepStarted", "StepCompleted", "WorkflowTaskFailed"]
+    with pytest.raises(WorkflowAlreadyStarted):
+        await _reset(drive, flows, run_id, 4)
+    assert (await (await flows.turn()).append(DONE)).state == State.SUCCEEDED

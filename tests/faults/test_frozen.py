@@ -12,9 +12,9 @@ from perdure.core.messages import TimeoutOptions
 from tests.faults import application
 from tests.faults.conftest import Figures
 from tests.faults.deployment import Deployment, all_done, attempts, doubled, until, until_all_run
-from tests.faults.extent import FULL, extent
+from tests.faults.extent import extent
 
-LEASE = 30.0 if FULL else 2.0
+LEASE = extent(3, 30)
 JOBS = 40
 
 
@@ -24,7 +24,7 @@ async def test_a_worker_frozen_past_its_lease_has_no_say_any_more(deployment: De
     and works on."""
     frozen = deployment.start_worker(slots=JOBS)
     async with AsyncPerdure(deployment.url) as app:
-        jobs = await app.enqueue_many(application.lasting, [1.5] * JOBS, timeouts=TimeoutOptions(lease=LEASE))
+        jobs = await app.enqueue_many(application.lasting, [3] * JOBS, timeouts=TimeoutOptions(lease=LEASE))
         await until_all_run(app, jobs)
         deployment.freeze(frozen)
         deployment.start_worker(slots=JOBS)
@@ -51,7 +51,7 @@ async def test_a_server_frozen_past_all_leases_takes_nothing_away(deployment: De
     """Nobody could be heard meanwhile, so nobody is declared dead afterwards (B008)."""
     deployment.start_worker(slots=JOBS)
     async with AsyncPerdure(deployment.url) as app:
-        seconds = LEASE + extent(6, 10)
+        seconds = LEASE + extent(6, 12)
         jobs = await app.enqueue_many(application.lasting, [seconds] * JOBS, timeouts=TimeoutOptions(lease=LEASE))
         await until_all_run(app, jobs)
         server = deployment.servers[deployment.port]

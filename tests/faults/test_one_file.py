@@ -22,7 +22,7 @@ from tests.faults.deployment import Deployment
 from tests.faults.extent import extent
 
 APPLICATION = Path(one_file.__file__)
-SECONDS = extent(8, 60)
+SECONDS = extent(10, 60)
 
 
 class OneFile(Deployment):

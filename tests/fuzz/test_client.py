@@ -407,4 +407,4 @@ def machine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def test_the_client_does_what_the_model_does(machine: type[Machine]) -> None:
-    run_state_machine_as_test(machine, settings=effort(25, steps=25))
+    run_state_machine_as_test(machine, settings=effort(12, steps=25))

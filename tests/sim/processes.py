@@ -52,7 +52,7 @@ class Process:
         self.starts += 1
         self.parts = []
         self.part()
-        self.node.spawn(self.world.guard(self.main(), self.host))
+        self.node.spawn(self.world.guard(self.main, self.host))
 
     def part(self, suffix: str = "") -> Node:
         node = self.world.loop.node(f"{self.host}/{self.starts}{suffix}")
@@ -185,7 +185,7 @@ class WorkerProcess(Process):
                 self.world.trace(f"no report of a death: {error}")
             await app.close()
 
-        self.world.loop.node(f"{self.host}/supervisor").spawn(self.world.guard(report(), "supervisor"))
+        self.world.loop.node(f"{self.host}/supervisor").spawn(self.world.guard(report, "supervisor"))
 
 
 class ClientProcess(Process):

@@ -11,21 +11,24 @@ from datetime import UTC, datetime
 
 import pytest
 
+from tests.sim.__main__ import replay, run_seeds
 from tests.sim.mutants import FOUND_AT, MUTANTS, find, likely
 from tests.sim.plan import FAULTS, Plan, draw, parse, text
 from tests.sim.shrink import shrink
 from tests.sim.world import Result, run
 
-SEEDS = 60
+SEEDS = 300
+TOGETHER = 10  #: seeds of one test
 TODAY = datetime.now(UTC).toordinal()
 CHEAP = [name for name in MUTANTS if FOUND_AT.get(name, 1_000) <= 150]
 ROTATING = [CHEAP[(3 * TODAY + number) % len(CHEAP)] for number in range(3)]
 
 
-@pytest.mark.parametrize("seed", range(1, SEEDS + 1))
-def test_every_invariant_holds(seed: int) -> None:
-    result = run(draw(seed))
-    assert not result.rule, f"{result.detail}\nreplay: python -m tests.sim replay {seed}"
+@pytest.mark.parametrize("first", range(1, SEEDS + 1, TOGETHER))
+def test_every_invariant_holds(first: int) -> None:
+    for seed in range(first, first + TOGETHER):
+        result = run(draw(seed))
+        assert not result.rule, f"{result.detail}\nreplay: python -m tests.sim replay {seed}"
 
 
 @pytest.mark.parametrize("seed", [3, 7, 32])
@@ -80,3 +83,17 @@ def test_a_finding_is_made_smaller() -> None:
     smallest = shrink(broken(plan), broken).plan
     assert (smallest.faults, smallest.tasks) == (("cut",), 3)
     assert (smallest.servers, smallest.workers, smallest.clients) == (1, 1, 1)
+
+
+def test_the_command_fails_with_one_line_that_replays_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """`make sim`: exit status 1, a smaller run than the seed's, and the same rule broken by the line alone."""
+    with MUTANTS["answers before the commit"]():
+        assert run_seeds(1, 3) == 1
+        said = capsys.readouterr().out.splitlines()
+        [line] = [line for line in said if line.startswith("replay: ")]
+        [broken] = [line for line in said if line.startswith("FAILED ")]
+        plan = line.rpartition(" ")[2]
+        assert parse(plan).tasks < draw(1).tasks
+        assert replay(plan) == 1
+        assert broken in capsys.readouterr().out.splitlines()
+    assert replay(plan) == 0, "without the mistake that run is a good one"

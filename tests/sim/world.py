@@ -7,8 +7,9 @@ import asyncio
 import contextlib
 import gc
 import logging
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 
@@ -155,10 +156,10 @@ class World:
                 shown = show(after) if isinstance(after, Task) or after is None else repr(after)
                 self.story.append(f"{self.loop.now - 1000:9.3f} {server} {change.table}: {shown}")
 
-    async def guard(self, work: Coroutine[Any, Any, None], name: str) -> None:
+    async def guard(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
         """A program that must not end by an error."""
         try:
-            await work
+            await work()
         except Broken as broken:
             self.find(broken)
         except Exception as error:  # noqa: BLE001 - any is a finding
@@ -242,7 +243,7 @@ class World:
         await self.database.inner.open()
         for process in self.processes:
             process.start()
-        chaos = asyncio.create_task(self.guard(self.faults.run(), "faults"))
+        chaos = asyncio.create_task(self.guard(self.faults.run, "faults"))
         await asyncio.sleep(self.plan.chaos)
         await chaos
         await self.faults.heal()
@@ -309,7 +310,7 @@ class World:
         node = self.loop.node("probe")
         for number in range(2 * self.plan.servers):
             done: asyncio.Future[float] = self.loop.create_future()
-            node.spawn(self.guard(self._prompt(done, number), "probe"))
+            node.spawn(self.guard(partial(self._prompt, done, number), "probe"))
             await done
 
     async def _prompt(self, done: asyncio.Future[float], number: int) -> None:
@@ -403,7 +404,7 @@ def run(plan: Plan, *, story: bool = False) -> Result:
         return world.done or world.broken is not None or loop.steps > MOST_STEPS
 
     with _around(world):
-        loop.root.spawn(world.guard(world.live(), "the run"))
+        loop.root.spawn(world.guard(world.live, "the run"))
         try:
             loop.run(over)
         except Stuck:

@@ -23,6 +23,7 @@ from perdure.store.postgres_batch import CommitLost
 from perdure.store.statements import migrations, statements
 from tests.conftest import PostgresServer
 from tests.store.rows import changed, closed, insert, leased, new_key, new_task, task_id
+from tests.store.runs import child, start_runs, take_turns
 
 PATIENCE = 20.0
 """Seconds until a test gives up on something that it waits for."""
@@ -246,6 +247,8 @@ async def test_statement_budgets(postgres_database: str) -> None:
         beats = [Heartbeat(lease=leased(task).lease) for task in tasks]
         assert await sent(lambda batch: batch.beat(beats), single=True) == 1
         assert await sent(complete) == 2 + 2
+        assert await sent(lambda batch: start_runs(batch, 50)) == 4 + 2
+        assert await sent(lambda batch: take_turns(batch, 50)) == 10 + 2
         assert len(await store.read([task.id for task in tasks])) == 50
 
 
@@ -377,6 +380,23 @@ async def test_a_lost_answer_to_a_commit_is_found_out(postgres_database: str, pr
         assert proxy.lost == 1
         assert await store.committed(caught.value) is True
         assert (await store.read([task_id(1)]))[task_id(1)].state == State.SUCCEEDED
+
+
+async def test_a_child_that_is_gone_by_then_proves_nothing_against_a_commit(
+    postgres_database: str, proxy: Proxy
+) -> None:
+    """An activity leaves no row: another server may have deleted it before this one asks."""
+    async with opened(proxy.url(postgres_database)) as store:
+        await insert(store, new_task(1))
+        with pytest.raises(CommitUnknown) as caught:
+            async with store.batch() as batch:
+                await batch.lock([task_id(1)])
+                await batch.insert([child(2, 1)])
+                proxy.lose = b"COMMIT\x00"
+        proxy.lose = b"\xffnever\xff"
+        async with store.batch() as batch:
+            await batch.delete(list((await batch.lock([task_id(2)])).values()))
+        assert await store.committed(caught.value) is True
 
 
 async def test_a_lost_answer_to_a_single_insert_is_found_out(postgres_database: str, proxy: Proxy) -> None:

@@ -25,6 +25,7 @@ from perdure.store.sqlite_file import check_file, file_system
 from perdure.store.statements import migrations
 from tests.clock import START, SteppedClock
 from tests.store.rows import close, closed, insert, leased, new_key, new_task, plain, read, task_id
+from tests.store.runs import start_runs, take_turns
 
 NAMES = [name for name, _ in migrations("sqlite")]
 
@@ -282,7 +283,7 @@ async def test_a_canceled_batch_is_rolled_back(store: SqliteStore) -> None:
 
 async def test_switch_is_awaited_before_every_statement(path: Path) -> None:
     """Statement budgets of DESIGN section 3, on top of begin and commit: keyed enqueue 2, claim 2, heartbeat 1; closing
-    takes a second statement here, because SQLite cannot insert what a delete returns."""
+    takes a second statement here, because SQLite cannot insert what a delete returns, and deleting two more."""
     count = 0
 
     async def switch() -> None:
@@ -305,6 +306,12 @@ async def test_switch_is_awaited_before_every_statement(path: Path) -> None:
     assert sent() == 2
     await close(store, closed(new_task(1)), closed(new_task(2)))
     assert sent() == 3
+    async with store.batch() as batch:
+        await start_runs(batch, 50)
+    assert sent() == 4
+    async with store.batch() as batch:
+        await take_turns(batch, 50)
+    assert sent() == 10 + 2
     await store.close()
 
 

@@ -101,6 +101,8 @@ def pc_dies(ctx: Context, how: str) -> str:
             os.closerange(3, 256)
         case "sys.exit":
             sys.exit(4)
+        case "exec":
+            os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(600)"])
     return "unharmed"
 
 

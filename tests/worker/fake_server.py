@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
+from collections.abc import Callable
 from typing import Any
+
+import msgspec
 
 from perdure.core import events as e
 from perdure.core import messages as m
@@ -11,7 +15,7 @@ from perdure.core import pages
 from perdure.core import turn_commands as t
 from perdure.core import workflow_messages as w
 from perdure.core.errors import LeaseLost, Unavailable, UnhandledMessages
-from perdure.core.model import Payloads
+from perdure.core.model import Payload, Payloads
 from perdure.core.run import UpdateRequest
 from perdure.sdk.converter import from_payloads, to_payloads
 from tests.worker.fake import FakeService
@@ -146,7 +150,7 @@ class FakeServer(FakeService):
     async def query(self, run: FakeRun, name: str, input: Any = None) -> bytes:
         """Its lease: `result` and `reported` tell the answer."""
         body = w.QueryWorkflow(run.workflow_id, name, to_payloads(input, "input"), run.id)
-        return await self.give("perdure:query", m_pack(body))
+        return await self.give("perdure:query", _packed(body))
 
     async def retry_turn(self, run: FakeRun) -> None:
         """The back-off of a failed turn is over."""
@@ -159,6 +163,11 @@ class FakeServer(FakeService):
         self.leased.pop(run.lease)
         run.known = False
         await self._enqueue(run)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Also of things that the server does not see."""
+        while not condition():
+            await asyncio.sleep(0.001)
 
     async def in_state(self, run: FakeRun, state: str) -> None:
         await self.until(lambda: run.state == state)
@@ -280,12 +289,8 @@ class FakeServer(FakeService):
         return reply
 
 
-def m_pack(body: w.QueryWorkflow) -> Payloads:
+def _packed(body: w.QueryWorkflow) -> Payloads:
     """The payload of a query job."""
-    import msgspec
-
-    from perdure.core.model import Payload
-
     return (Payload({"encoding": "binary/plain"}, msgspec.msgpack.encode(body)),)
 
 

@@ -181,6 +181,26 @@ async def test_an_idle_process_that_was_killed_is_replaced(service: FakeService)
     assert first != second
 
 
+@pytest.mark.parametrize("how", ["exit", "killed"])
+async def test_a_process_that_somebody_else_has_reaped(service: FakeService, how: str) -> None:
+    """A handler beside it said that nobody waits for children: how it ended is not known, but that it did."""
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        async with Worker(service, process_slots=1), asyncio.timeout(30):
+            failed = await failure(service, await service.give("pc_dies", how))
+            assert (failed.code, failed.message) == ("process_died", "the process of the handler has ended")
+            assert await service.result(await service.give("pc_echo", 1)) == 1
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+async def test_a_handler_that_becomes_another_program(service: FakeService) -> None:
+    """Which cannot answer: it is ended."""
+    async with Worker(service, process_slots=1), asyncio.timeout(30):
+        assert (await failure(service, await service.give("pc_dies", "exec"))).code == "process_died"
+        assert await service.result(await service.give("pc_echo", 1)) == 1
+
+
 async def test_a_copy_that_the_handler_forks_reports_nothing(service: FakeService, tmp_path: Path) -> None:
     async with Worker(service, process_slots=1):
         assert await service.result(await service.give("pc_forks", str(tmp_path / "out"))) == "original"

@@ -14,6 +14,7 @@ import resource
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
+from websockets.frames import Frame
 
 from perdure.api.codec import JSON, invalid
 from perdure.core.errors import InvalidArgument, PerdureError
@@ -72,6 +73,14 @@ class Http(HttpToolsProtocol):
         head = f"HTTP/1.1 {error.status} {error.title}\r\nconnection: close\r\ncontent-length: {len(body)}\r\n"
         self.transport.write(head.encode() + b"content-type: " + JSON.problem_type + b"\r\n\r\n" + body)
         self.transport.close()
+
+
+class WebSocket(WebSocketsSansIOProtocol):
+    """uvicorn's WebSocket, for a protocol that has no text: that is answered as what it is, no frames. So whoever sends
+    bytes that are no UTF-8 as text writes no trace into the log."""
+
+    def handle_text(self, event: Frame) -> None:
+        self.handle_bytes(event)
 
 
 class Guard:

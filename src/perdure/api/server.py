@@ -13,7 +13,7 @@ import uvicorn
 
 from perdure.api import rest, rest_workflows
 from perdure.api.auth import Gate
-from perdure.api.guard import Guard, Http
+from perdure.api.guard import Guard, Http, WebSocket
 from perdure.api.parking import Parking
 from perdure.api.wire import Receive, Scope, Send, Wire
 from perdure.core.errors import Conflict, PermissionDenied
@@ -98,7 +98,7 @@ class Server:
             self._app,
             loop="uvloop",
             http=Http,
-            ws="websockets-sansio",
+            ws=WebSocket,
             ws_max_size=MAX_BODY + 1024,
             ws_per_message_deflate=False,
             ws_ping_interval=20.0,

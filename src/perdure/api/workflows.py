@@ -21,7 +21,7 @@ from perdure.core import commands as c
 from perdure.core import ids, limits, pages
 from perdure.core import workflow_messages as w
 from perdure.core.describe import is_ready
-from perdure.core.errors import IllegalMove, InvalidArgument, NotFound, PerdureError, Unavailable
+from perdure.core.errors import IllegalMove, InvalidArgument, NotFound, NoWorker, PerdureError, Unavailable
 from perdure.core.messages import Completion
 from perdure.core.model import SECOND, Failure, Lease, Payloads, Task, unpack
 from perdure.core.run import Run
@@ -171,7 +171,7 @@ class Workflows:
             case State.FAILED if job is not None and job.done_number == job.lease_number:
                 return w.QueryReply(failure=_failure(job))
         await self._engine.apply([c.Cancel(namespace=self._namespace, task_id=made.task_id)])
-        raise Unavailable(await self._unanswered(task.queue), field="queue", retry_after=1.0)
+        raise NoWorker(await self._unanswered(task.queue), field="queue", retry_after=1.0)
 
     async def _unanswered(self, queue: str) -> str:
         with reading():

@@ -25,10 +25,6 @@ _BY_FIELD: dict[tuple[type[e.PerdureError], str], str] = {
         "or of another server (--server)."
     ),
     (e.NotFound, "run_id"): "`perdure workflows list --id ID` shows the runs of a workflow id.",
-    (e.Unavailable, "queue"): (
-        "Start a worker whose module has this workflow: `perdure worker app.py --queue QUEUE`. `perdure workers` shows "
-        "which there are."
-    ),
     (e.NotFound, "store"): (
         "sqlite:///jobs.db is relative to this folder, sqlite:////srv/jobs.db is absolute. `perdure migrate` or "
         "`perdure server` makes a new file."
@@ -64,6 +60,10 @@ _BY_KIND: dict[type[e.PerdureError], str] = {
     e.PayloadTooLarge: "Store the data elsewhere and enqueue where it is.",
     e.ResourceExhausted: "Slow down and try again in a moment.",
     e.OutcomeUnknown: "Look with `perdure tasks list` before you repeat it, or repeat it with --key.",
+    e.NoWorker: (
+        "Start a worker whose module has this workflow: `perdure worker app.py --queue QUEUE`. `perdure workers` shows "
+        "which there are."
+    ),
     e.Unavailable: "Try again in a moment; `perdure server` logs why.",
     e.TaskFailed: "`perdure tasks get ID` shows its attempts, `perdure tasks retry ID` runs it again.",
     e.WaitTimeout: "It goes on: wait again, or see with `perdure tasks get ID` what it waits for.",

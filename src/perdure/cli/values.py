@@ -13,8 +13,8 @@ import typer
 def json_value(text: str, what: str) -> Any:
     """What JSON text stands for; "-" reads it from standard input."""
     try:
-        return msgspec.json.decode(sys.stdin.read() if text == "-" else text)
-    except msgspec.DecodeError as error:
+        return msgspec.json.decode(sys.stdin.buffer.read() if text == "-" else text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise typer.BadParameter(f"the {what} is not JSON: {error}") from None
 
 

@@ -23,7 +23,7 @@ from perdure.client.transport import CONNECT_SECONDS, ConnectionBroken, Transpor
 from perdure.client.websocket import Hook, WebSocketTransport
 from perdure.core import messages as m
 from perdure.core import workflow_messages as w
-from perdure.core.errors import OutcomeUnknown, Unavailable
+from perdure.core.errors import NoWorker, OutcomeUnknown, Unavailable
 
 RETRY_SECONDS = 30.0
 """How long a call is repeated, counted from its first failure; then it raises Unavailable."""
@@ -79,6 +79,8 @@ class HttpService(Calls):
             except ConnectionBroken as broken:
                 error = OutcomeUnknown(str(broken)) if broken.sent else Unavailable(str(broken))
                 error.__cause__ = broken
+            except NoWorker:
+                raise
             except Unavailable as unavailable:
                 error = unavailable
                 pause += unavailable.retry_after or 0.0

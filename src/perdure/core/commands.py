@@ -7,6 +7,7 @@ import msgspec
 
 from perdure.core.errors import PerdureError
 from perdure.core.events import (
+    Event,
     WorkflowExecutionCancelRequested,
     WorkflowExecutionSignaled,
     WorkflowExecutionStarted,
@@ -167,7 +168,23 @@ class Pause(msgspec.Struct, kw_only=True, gc=False):
     paused: bool = True
 
 
-Addressed = Tell | Terminate | Pause
+class Reset(msgspec.Struct, kw_only=True, gc=False):
+    """Begin a run again from an event. `history` is all of it as it was read before, `task` and `run` what was read of
+    a run that is closed."""
+
+    namespace: str
+    workflow_id: str
+    run_id: bytes | None
+    event_id: int
+    history: list[Event]
+    task: Task
+    run: Run
+    new_run_id: bytes
+    reason: str = ""
+    identity: str = ""
+
+
+Addressed = Tell | Terminate | Pause | Reset
 """Commands that name a run by its workflow id."""
 Command = Enqueue | Cancel | Retry | Heartbeat | Complete | Append | Addressed | OpenSession | CloseSession | Chore
 

@@ -16,6 +16,7 @@
      │   └─ UnhandledMessages         for workers: show the code what arrived, then close
      ├─ ResourceExhausted        429  slow down
      ├─ Unavailable              503  try again after `retry_after` seconds
+     │   ├─ NoWorker                  nobody is there to answer a query
      │   └─ OutcomeUnknown            it may or may not have been committed
      ├─ Internal                 500  our fault
      └─ outcomes that `result()` raises; REST answers them where a result is asked for:
@@ -151,6 +152,12 @@ class ResourceExhausted(PerdureError):
 
 class Unavailable(PerdureError):
     code, title, status, retryable = "unavailable", "Temporarily unavailable", 503, True
+
+
+class NoWorker(Unavailable):
+    """No worker answered a query in time. The server did, so a client does not try again by itself."""
+
+    code, title = "no_worker", "No worker answered"
 
 
 class OutcomeUnknown(Unavailable):

@@ -170,6 +170,8 @@ class WorkflowTaskFailed(Attributes, tag=9, frozen=True):
     started_event_id: int
     cause: str  #: the failure's code
     failure: Failure | None = None
+    base_run_id: bytes = b""  #: of a reset: the run whose history this one begins with
+    new_run_id: bytes = b""
     identity: str = ""
 
 

@@ -337,6 +337,11 @@ def lose(task: Task, run: Run, reason: str, now: int, rounds: Rounds) -> list[Ef
     return [noted, Change(task), PutRun(run)]
 
 
+def reset_failure(reason: str) -> Failure:
+    """Why the last turn that a reset keeps is shown as failed."""
+    return Failure(message=reason or "the run was reset", code="reset", type="Reset")
+
+
 def refuse_closed(task: Task | None) -> None:
     """WorkflowClosed for a run that is."""
     if task is None or is_closed(task.state):

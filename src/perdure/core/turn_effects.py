@@ -55,6 +55,25 @@ def key_of(namespace: str, workflow_id: str) -> tuple[str, str, str, str]:
     return (namespace, "", "workflow", workflow_id)
 
 
+def activity_row(event: ActivityTaskScheduled, parent: Task, run_id: bytes, event_id: int, now: int) -> Task:
+    """The row of an activity, without place and alarm."""
+    limits = Timeouts(
+        schedule_to_start=event.schedule_to_start,
+        start_to_close=event.start_to_close,
+        schedule_to_close=event.schedule_to_close,
+        heartbeat=event.heartbeat,
+    )
+    return Task(
+        event.task_id, parent.namespace, event.activity_type, State.ENQUEUED,
+        lane(parent.namespace, event.task_queue), now, now, app=parent.app, kind=Kind.ACTIVITY,
+        queue=event.task_queue, payload=pack(event.input), headers=pack(event.header) if event.header else None,
+        idempotency_key=event.activity_id, retry_policy=None if event.retry is None else pack(event.retry),
+        timeouts=None if limits == Timeouts() else pack(limits),
+        max_attempts=(event.retry or DEFAULT_RETRY).max_attempts, priority=event.priority,
+        fairness_key=parent.fairness_key, parent_run_id=run_id, parent_event_id=event_id,
+    )  # fmt: skip
+
+
 class TurnWriter:
     """Writes the commands of one append. `task` and `run` are the caller's own and are changed; `events` begins with
     what was written before the first command."""
@@ -132,31 +151,10 @@ class TurnWriter:
     # ------------------------------------------------------------------------------------------- activities, timers
     def _schedule_activity(self, command: t.ScheduleActivity) -> None:
         event_id = self._shared(command, ActivityTaskScheduled)
-        limits = Timeouts(
-            schedule_to_start=command.schedule_to_start,
-            start_to_close=command.start_to_close,
-            schedule_to_close=command.schedule_to_close,
-            heartbeat=command.heartbeat,
-        )
-        draft = self._child(
-            command.task_id,
-            Kind.ACTIVITY,
-            command.activity_type,
-            event_id,
-            state=State.ENQUEUED,
-            queue=command.task_queue,
-            lane=lane(self._task.namespace, command.task_queue),
-            idempotency_key=command.activity_id,
-            payload=pack(command.input),
-            headers=pack(command.header) if command.header else None,
-            retry_policy=None if command.retry is None else pack(command.retry),
-            timeouts=None if limits == Timeouts() else pack(limits),
-            max_attempts=(command.retry or DEFAULT_RETRY).max_attempts,
-            priority=command.priority,
-            fairness_key=self._task.fairness_key,
-        )
+        scheduled = self.events[-1].attributes
+        assert isinstance(scheduled, ActivityTaskScheduled)
         enqueue = c.Enqueue(
-            draft=draft,
+            draft=activity_row(scheduled, self._task, self._task.id, event_id, self._now),
             task_id=command.task_id,
             schedule_to_start=_micros(command.schedule_to_start),
             schedule_to_close=_micros(command.schedule_to_close),

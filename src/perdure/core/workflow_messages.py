@@ -109,7 +109,7 @@ class QueryWorkflow(Body):
     name: str
     input: tuple[Payload, ...] = ()
     run_id: str | None = None
-    wait: float = 10.0  #: seconds; Unavailable when no worker answered by then
+    wait: float = 10.0  #: seconds; NoWorker when none answered by then
 
 
 class QueryReply(Body):
@@ -120,8 +120,8 @@ class QueryReply(Body):
 
 
 QUERY = "perdure:query"
-"""The type of the job that asks a worker a query. Its one payload is the MessagePack of a QueryWorkflow with the run id;
-it completes with the answer, or fails with why there is none."""
+"""The type of the job that asks a worker a query. Its one payload is the MessagePack of a QueryWorkflow with the run
+id; it completes with the answer, or fails with why there is none."""
 
 
 class CancelWorkflow(Body):

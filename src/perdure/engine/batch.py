@@ -32,6 +32,7 @@ from perdure.core.model import SECOND, Task
 from perdure.core.rounds import Rounds
 from perdure.core.states import Kind, State, is_closed
 from perdure.engine import exchange, sessions
+from perdure.engine.beats import beat
 from perdure.engine.dispatch import Parked, assign, demands
 from perdure.engine.gather import Item
 from perdure.engine.intake import Intake
@@ -49,6 +50,7 @@ HOLD_UNKNOWN = SECOND  #: microseconds that lease expiry waits while another ser
 
 Named = c.Complete | c.Cancel | c.Retry | c.Append | c.Addressed | c.Enqueue
 """Commands about rows that they name."""
+_ADDRESSED = (c.Tell, c.Terminate, c.Pause, c.Reset)
 Due = list[tuple[Item, list[Task], Callable[[Task], Any]]]
 """Chores, the rows that each is about, and what to decide about such a row."""
 
@@ -135,11 +137,14 @@ class Batch:
         for item in self.items:
             work.setdefault(type(item.command), []).append((item, item.command))
         enqueues = await self._let_in(rows, work.get(c.Enqueue, []))
-        await self._beats(rows, work.get(c.Heartbeat, []))
+        if beats := work.get(c.Heartbeat):
+            answers, deferred = await beat(rows, beats, patient=self._patient)
+            self.answers += answers
+            self.deferred += deferred
         named = [*await self._succeed(rows, work.get(c.Complete, [])), *work.get(c.Cancel, []), *work.get(c.Retry, [])]
         workflows = self._workflows
         named += work.get(c.Append, [])
-        if addressed := [pair for kind in (c.Tell, c.Terminate, c.Pause) for pair in work.get(kind, ())]:
+        if addressed := [pair for kind in _ADDRESSED for pair in work.get(kind, ())]:
             named += await workflows.resolve(rows, addressed)
         named += self._onto
         gone = await self._lock(rows, named)
@@ -169,14 +174,14 @@ class Batch:
             return due
         workflows = self._workflows
         main = {item: workflows.ids_of(item)[0] for item, _ in named}
-        due = [(item, await workflows.errands(rows, tasks), decision) for item, tasks, decision in due]
+        due = [(item, await workflows.errands.read(rows, tasks), decision) for item, tasks, decision in due]
         children = [rows_of[i] for i in main.values() if i in rows_of]
         children += [task for _, tasks, _ in due for task in tasks]
         held = await workflows.relatives(rows, children)
         if held:
             self._put_off(named, [item for item, task_id in main.items() if task_id in held])
             due = [(item, [t for t in tasks if t.id not in held], decision) for item, tasks, decision in due]
-        in_turn = {i for item, i in main.items() if isinstance(item.command, (c.Append, c.Complete))}
+        in_turn = {i for item, i in main.items() if isinstance(item.command, (c.Append, c.Complete, c.Reset))}
         in_turn.update(task.id for tasks in self._claimed.values() for task in tasks)
         in_turn.update(task.id for parked in self.polls for task in parked.tasks)
         await workflows.read(rows, in_turn)
@@ -248,40 +253,6 @@ class Batch:
         self.deferred += intake.deferred
         self._onto = [(item, item.command) for item in self._workflows.target(intake.onto)]
         return free
-
-    async def _beats(self, rows: Rows, beats: list[tuple[Item, Any]]) -> None:
-        """Beats of one lease count as one, the last progress and checkpoint winning; beats of another lease of the same
-        task wait for the next batch."""
-        distinct: dict[bytes, c.Heartbeat] = {}
-        named: list[tuple[Item, c.Heartbeat]] = []
-        for item, command in beats:
-            first = distinct.setdefault(command.lease.task_id, command)
-            if first.lease != command.lease:
-                self.deferred.append(item)
-                continue
-            named.append((item, command))
-            if first is not command:
-                distinct[command.lease.task_id] = c.Heartbeat(
-                    lease=command.lease,
-                    progress=command.progress or first.progress,
-                    checkpoint=command.checkpoint or first.checkpoint,
-                )
-        if not distinct:
-            return
-        if self._patient:
-            await rows.lock(list(distinct), wait=True)
-        alive = await rows.beat(list(distinct.values()))
-        silent = [task_id for task_id in distinct if task_id not in alive]
-        traces = await rows.trace(silent) if silent else {}
-        for item, command in named:
-            task_id = command.lease.task_id
-            task = traces.get(task_id)
-            if task_id in alive:
-                self.answers.append((item, c.Alive(alive[task_id])))
-            elif task is not None and task.state == State.LEASED and task.lease == command.lease:
-                self.deferred.append(item)  # held elsewhere
-            else:
-                self.answers.append((item, LeaseLost(decide.why_lost(task))))
 
     async def _succeed(self, rows: Rows, completions: list[tuple[Item, Any]]) -> list[tuple[Item, Any]]:
         """Those of `completions` that need a look at their rows: other outcomes, tasks that somebody waits for here
@@ -423,6 +394,8 @@ class Batch:
                 return workflows.terminate(item, command, gone, self._now)
             case c.Pause():
                 return workflows.pause(item, command, gone, self._now)
+            case c.Reset():
+                return workflows.reset(item, command, gone, self._now)
             case c.Enqueue():
                 return workflows.start_onto(item, command, gone, self._now)
             case c.Complete():

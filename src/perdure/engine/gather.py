@@ -32,6 +32,7 @@ _CLASS: dict[type, int] = {
     c.Tell: _CANCEL,
     c.Terminate: _CANCEL,
     c.Pause: _CANCEL,
+    c.Reset: _CANCEL,
     c.Ring: _CHORE,
     c.Reap: _CHORE,
     c.Enqueue: _ENQUEUE,

@@ -17,34 +17,36 @@ from perdure.core import commands as c
 from perdure.core import decide, pages, runs, turns
 from perdure.core import turn_commands as t
 from perdure.core.effects import Change, Close, Delete, Effect, Insert, PassOn, PutRun
-from perdure.core.errors import Internal, InvalidArgument, LeaseLost, NotFound
+from perdure.core.errors import (
+    Internal,
+    InvalidArgument,
+    LeaseLost,
+    NotFound,
+    Unavailable,
+    WorkflowAlreadyStarted,
+)
 from perdure.core.events import (
-    AnyAttributes,
-    ExternalWorkflowExecutionCancelRequested,
-    ExternalWorkflowExecutionSignaled,
-    RequestCancelExternalWorkflowExecutionFailed,
-    SignalExternalWorkflowExecutionFailed,
+    ActivityTaskScheduled,
     WorkflowExecutionCancelRequested,
     WorkflowExecutionSignaled,
     WorkflowExecutionStarted,
 )
 from perdure.core.ids import Mint
 from perdure.core.lanes import TURNS, lane
-from perdure.core.model import SECOND, Key, Task, unpack
-from perdure.core.policy import wake_at
+from perdure.core.model import SECOND, Key, Task
+from perdure.core.reset import reset
 from perdure.core.rounds import Rounds
 from perdure.core.run import Page, Run, UpdateRequest
 from perdure.core.states import Cause, Kind, State, is_closed
 from perdure.core.turn_effects import key_of
 from perdure.engine.dispatch import Prepared
+from perdure.engine.errands import Errands
 from perdure.engine.gather import Item
 from perdure.engine.ledger import Ledger
 from perdure.store.base import Batch as Rows
 from perdure.store.base import KeyName
 
 REQUEST_LIFE = 86_400 * SECOND  #: microseconds that a request id of a message is remembered
-SWEPT = 200  #: children that a closed run closes at a time
-SWEEP_PAUSE = SECOND // 50  #: microseconds between two such times
 
 Histories = Callable[[Mapping[bytes, int], int], Awaitable[dict[bytes, list[Page]]]]
 Items = list[tuple[Item, Any]]
@@ -63,8 +65,8 @@ class Workflows:
         self._histories = histories
         self._names: dict[Item, KeyName] = {}  #: of runs that were addressed by workflow id alone
         self._targets: dict[Item, bytes] = {}
-        self._errands: dict[bytes, tuple[t.SignalExternalWorkflow | t.CancelExternalWorkflow, bytes | None]] = {}
-        self._sweeps: dict[bytes, list[Task]] = {}
+        self._holders: dict[Item, bytes] = {}  #: who has the workflow id
+        self.errands = Errands(ledger, self.apply, self._lock, mint, rounds)
         self._told: dict[KeyName, Key] = {}  #: request ids that were used before
         self._taken: set[str] = set()  #: workflow ids that children could not get
         self._first: dict[bytes, WorkflowExecutionStarted] = {}
@@ -73,7 +75,7 @@ class Workflows:
     async def resolve(self, rows: Rows, addressed: Items) -> Items:
         """Those whose run is known."""
         names = {item: key_of(command.namespace, command.workflow_id) for item, command in addressed}
-        names = {item: name for item, name in names.items() if not item.command.run_id}  # type: ignore[union-attr]
+        names = {i: n for i, n in names.items() if isinstance(i.command, c.Reset) or not i.command.run_id}  # type: ignore[union-attr]
         holders = await rows.read_keys(sorted(set(names.values()))) if names else {}
         known: Items = []
         for item, command in addressed:
@@ -83,6 +85,7 @@ class Workflows:
                 self.answers.append((item, NotFound("there is no such workflow", field="workflow_id")))
                 continue
             self._targets[item] = target
+            self._holders[item] = holder.task_id if holder else b""
             known.append((item, command))
         self._names = names
         return known
@@ -100,6 +103,8 @@ class Workflows:
                 return [command.lease.task_id, *named]
             case c.Complete(lease=lease):
                 return [lease.task_id]
+            case c.Reset():
+                return [self._targets[item], self._holders[item]]
             case c.Cancel(task_id=task_id) | c.Retry(task_id=task_id):
                 return [task_id]
             case _:
@@ -109,6 +114,13 @@ class Workflows:
         """Lanes in which these commands may make tasks ready, besides those of the rows that they name."""
         lanes: set[str] = set()
         for _, command in named:
+            if isinstance(command, c.Reset):
+                lanes.add(lane(command.namespace, command.task.queue, TURNS))
+                lanes.update(
+                    lane(command.namespace, event.attributes.task_queue)
+                    for event in command.history
+                    if isinstance(event.attributes, ActivityTaskScheduled)
+                )
             if isinstance(command, c.Append) and (task := self._ledger.rows.get(command.lease.task_id)) is not None:
                 for wanted in command.commands:
                     if isinstance(wanted, t.ScheduleActivity):
@@ -118,31 +130,6 @@ class Workflows:
         return lanes
 
     # --------------------------------------------------------------------------------------------------- behind locks
-    async def errands(self, rows: Rows, due: list[Task]) -> list[Task]:
-        """Of due rows those that can be served now: messages whose target is not held elsewhere, and all others."""
-        messages = [task for task in due if task.kind == Kind.MESSAGE]
-        for sweep in (task for task in due if task.kind == Kind.SWEEP):
-            assert sweep.parent_run_id is not None
-            found = await rows.children(sweep.parent_run_id, SWEPT, sweep.checkpoint or b"")
-            self._ledger.load(found)
-            self._sweeps[sweep.id] = [self._ledger.rows[child.id] for child in found]
-        if not messages:
-            return due
-        for task in messages:
-            errand = unpack(task.checkpoint or b"", t.TurnCommand)
-            self._errands[task.id] = (errand, errand.run_id or None)
-        names = {
-            task.id: key_of(task.namespace, self._errands[task.id][0].workflow_id)
-            for task in messages
-            if self._errands[task.id][1] is None
-        }
-        holders = await rows.read_keys(sorted(set(names.values()))) if names else {}
-        for task_id, name in names.items():
-            if (holder := holders.get(name)) is not None:
-                self._errands[task_id] = (self._errands[task_id][0], holder.task_id)
-        held = await self._lock(rows, {target for _, target in self._errands.values() if target is not None})
-        return [task for task in due if task.id not in self._errands or self._errands[task.id][1] not in held]
-
     async def relatives(self, rows: Rows, tasks: Iterable[Task]) -> set[bytes]:
         """Lock the parents of these rows; the ids of those whose parent is held elsewhere."""
         children = {task.id: task.parent_run_id for task in tasks if task.parent_run_id is not None}
@@ -394,6 +381,17 @@ class Workflows:
         self.apply(runs.pause(task, run, command.paused, now, self._rounds), now)
         return c.Changed(task.id, self._ledger.rows[task.id].state)
 
+    def reset(self, item: Item, command: c.Reset, gone: Task | None, now: int) -> c.Outcome:
+        target, holder = self._targets[item], self._holders[item]
+        task, run = self._target(item, command.namespace, gone)
+        if holder != target and holder in self._ledger.rows:
+            raise WorkflowAlreadyStarted("another run of this workflow id is open", field="workflow_id")
+        task, run = task or command.task, run or command.run
+        if run.event_count != len(command.history):
+            raise Unavailable("the run went on meanwhile", retry_after=0.05)
+        self.apply(reset(task, run, holder, command, now, self._mint, self._rounds), now)
+        return c.Started(command.new_run_id)
+
     def cancel(self, task: Task, command: c.Cancel, now: int) -> None:
         """By the task's id."""
         request = WorkflowExecutionCancelRequested(cause=command.reason)
@@ -407,7 +405,10 @@ class Workflows:
             raise NotFound("there is no such workflow run", field="run_id")
         if task is None or is_closed(task.state):
             return None, None
-        return task, self._ledger.runs.get(target)
+        run = self._ledger.runs.get(target)
+        if run is not None and isinstance(item.command, c.Addressed) and run.workflow_id != item.command.workflow_id:
+            raise NotFound("there is no such run of this workflow", field="run_id")
+        return task, run
 
     def _moved_on(self, item: Item, gone: Task | None) -> bool:
         """Whether the run that the workflow id stood for has closed since, and may have been followed by another."""
@@ -424,9 +425,9 @@ class Workflows:
                 task, now = decide.own(task, now)
                 self.apply([decide.close(task, Cause.ANSWER, now)], now)
             case Kind.MESSAGE:
-                self._deliver(task, now)
+                self.errands.deliver(task, now)
             case Kind.SWEEP:
-                self._sweep(task, now)
+                self.errands.sweep(task, now)
             case _:
                 raise Internal(f"a {task.kind.name} has no alarm")
 
@@ -434,63 +435,6 @@ class Workflows:
         """The worker process that had the turn is gone."""
         task, now = decide.own(task, now)
         self.apply(runs.lose(task, self._ledger.runs[task.id], reason, now, self._rounds), now)
-
-    def _deliver(self, task: Task, now: int) -> None:
-        """A signal or a cancel request that one run has for another arrives, or cannot."""
-        errand, target_id = self._errands[task.id]
-        began = task.parent_event_id or 0
-        target = None if target_id is None else self._ledger.rows.get(target_id)
-        run = None if target is None else self._ledger.runs.get(target.id)
-        parent_id = task.parent_run_id or b""
-        sender = self._ledger.runs.get(parent_id)
-        who: dict[str, Any] = {
-            "external_workflow_id": sender.workflow_id if sender else "",
-            "external_run_id": parent_id,
-            "external_initiated_event_id": began,
-        }
-        news: AnyAttributes
-        found = target is not None and run is not None and target.namespace == task.namespace
-        found = found and target is not None and not is_closed(target.state)
-        back: dict[str, Any] = {"workflow_id": errand.workflow_id, "initiated_event_id": began}
-        if isinstance(errand, t.SignalExternalWorkflow):
-            news = ExternalWorkflowExecutionSignaled(**back) if found else SignalExternalWorkflowExecutionFailed(**back)
-        elif found:
-            news = ExternalWorkflowExecutionCancelRequested(**back)
-        else:
-            news = RequestCancelExternalWorkflowExecutionFailed(**back)
-        if found and target is not None and run is not None:
-            if isinstance(errand, t.SignalExternalWorkflow):
-                signal = WorkflowExecutionSignaled(
-                    signal_name=errand.signal_name, input=errand.input, header=errand.header, **who
-                )
-                self.apply(runs.post(target, run, [signal], now, self._rounds), now)
-            else:
-                request = WorkflowExecutionCancelRequested(cause=errand.reason, **who)
-                self.apply(runs.cancel(target, run, request, now, self._mint, self._rounds), now)
-        done, now = decide.own(task, now)
-        self.apply([decide.close(done, Cause.ANSWER, now)], now)
-        parent, own_run = self._ledger.rows.get(parent_id), self._ledger.runs.get(parent_id)
-        if parent is not None and own_run is not None and not is_closed(parent.state):
-            self.apply(runs.post(parent, own_run, [news], now, self._rounds), now)
-
-    def _sweep(self, task: Task, now: int) -> None:
-        """Some children of a closed run; the row comes again while there is something to do."""
-        children = self._sweeps[task.id]
-        changed = False
-        for child in children:
-            if child.kind != Kind.SWEEP and self._ledger.rows[child.id] is child:
-                effects = runs.swept(child, self._ledger.runs.get(child.id), now, self._mint, self._rounds)
-                changed = changed or bool(effects)
-                self.apply(effects, now)
-        task, now = decide.own(task, now)
-        if not changed and len(children) < SWEPT:
-            self.apply([decide.close(task, Cause.ANSWER, now)], now)
-            return
-        if not changed:
-            task.checkpoint = children[-1].id  # all of these may go on
-        task.ready_at = now + SWEEP_PAUSE
-        task.wake_at = wake_at(task)
-        self.apply([Change(task)], now)
 
 
 _NAMING = (t.CancelActivity, t.CancelTimer, t.AcceptUpdate, t.RejectUpdate, t.CompleteUpdate)

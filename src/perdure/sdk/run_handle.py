@@ -95,7 +95,7 @@ class AsyncWorkflowHandle:
 
     async def query(self, name: str, input: object = None, *, timeout: Duration = 10.0) -> Any:
         """Ask the code something that changes nothing, also after it has closed. QueryFailed when it cannot answer;
-        Unavailable, which names the queue, when no worker is there to answer within `timeout` (25 s at most)."""
+        NoWorker, which names the queue, when no worker is there to answer within `timeout` (25 s at most)."""
         body = QueryWorkflow(
             self.id,
             name,

@@ -236,8 +236,8 @@ class Batch(Protocol):
         ...
 
     async def put_runs(self, runs: Sequence[Run]) -> None:
-        """Write all columns of `Run` but the id, of open tasks. A batch sends it before `close` for runs that it closes,
-        because the closed row takes them along, and behind `insert` for new ones."""
+        """Write all columns of `Run` but the id, of open tasks. A batch sends it before `close` for runs that it
+        closes, because the closed row takes them along, and behind `insert` for new ones."""
         ...
 
     async def append(self, pages: Sequence[Page]) -> None:

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any
 
 from perdure.core.model import Attempt, Key, Task, WorkerSession
-from perdure.core.run import Message, Page, Run
+from perdure.core.run import Run
 from perdure.store import rows
 
 Array = tuple[Any, ...]
@@ -43,9 +43,6 @@ _RUN_ALIKE: Getter = attrgetter(
     "turn_inbox", "turn_written", "turn_timeout", "failures", "sticky_session", "children", "build",
     "versioning_behavior", "paused", "memo", "search_attributes",
 )  # fmt: skip
-
-_PAGE: Getter = attrgetter(*Page.__struct_fields__)
-_MESSAGE: Getter = attrgetter(*Message.__struct_fields__)
 
 _KEY_OWN: Getter = attrgetter("key", "task_id", "digest", "expires_at")
 _KEY_ALIKE: Getter = attrgetter("namespace", "app", "kind")
@@ -113,16 +110,6 @@ def deletes(tasks: Sequence[Task]) -> list[Array]:
 def runs(values: Sequence[Run]) -> list[Array]:
     """For put_runs."""
     return _classes(values, _RUN_OWN, _RUN_ALIKE)
-
-
-def pages(values: Sequence[Page]) -> list[Array]:
-    """For append."""
-    return columns(values, _PAGE)
-
-
-def messages(values: Sequence[Message]) -> list[Array]:
-    """For post."""
-    return columns(values, _MESSAGE)
 
 
 def inserts(tasks: Sequence[Task]) -> tuple[tuple[str, ...], Iterable[tuple[Any, ...]]]:

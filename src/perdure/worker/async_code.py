@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import logging
 from collections.abc import Callable
 from contextvars import Context
 from typing import Any
@@ -32,13 +31,14 @@ from perdure.sdk.handlers import Ended
 from perdure.sdk.operations import Operation, Timer
 from perdure.sdk.steps import StepCall
 from perdure.sdk.workflow_context import CURRENT, WorkflowContext
-from perdure.sdk.workflow_errors import closing_command
+from perdure.sdk.workflow_errors import Dropped, closing_command
 from perdure.worker import guard
 from perdure.worker.execute import BARE, Environment
 from perdure.worker.loop import WorkflowLoop
 from perdure.worker.machine import Machine
 
-log = logging.getLogger("perdure.workflow")
+_MOST_WAITS = 100
+"""Of code that unwinds: what does not end within so many is left to the garbage collector."""
 
 
 class AsyncContext(WorkflowContext):
@@ -143,9 +143,7 @@ class AsyncCode:
 
     def _drop(self) -> None:
         for task in list(self.loop.tasks):
-            coroutine: Any = task.get_coro()
-            with contextlib.suppress(BaseException):  # what the code raises while it unwinds is nobody's business
-                coroutine.close()
+            _unwind(task.get_coro())
         self.loop.tasks.clear()
 
     # ------------------------------------------------------------------------------------------------- activations
@@ -211,9 +209,16 @@ class AsyncCode:
         return closing_command(error, self.ctx.cancel_requested)
 
 
+def _unwind(coroutine: Any) -> None:
+    """To its end: a `finally` that waits is a wait more to be thrown out of, as the end of a TaskGroup is."""
+    with contextlib.suppress(BaseException):  # what the code raises while it unwinds is nobody's business
+        for _ in range(_MOST_WAITS):
+            coroutine.throw(Dropped())
+
+
 def _result(task: asyncio.Task[Any]) -> tuple[Any, BaseException | None]:
-    """Of a task that is done."""
-    try:
-        return task.result(), None
-    except BaseException as error:  # noqa: BLE001 - the code's own; CancelledError among them
-        return None, error
+    """Of a task that is done: its result, or how it ended instead."""
+    if task.cancelled():
+        return None, asyncio.CancelledError()
+    error = task.exception()
+    return (task.result(), None) if error is None else (None, error)

@@ -46,6 +46,7 @@ class AsyncTurn(TurnInHand):
     def _activate(self, pages: list[bytes]) -> None:
         self._busy = self._computing = True
         ends, self._ends = self._ends, []
+        self.unsaved = [*self.spared, *ends]
         self.turns.activations.add(_GoOn(self, pages, ends))
 
     def waits(self, done: _GoOn) -> None:
@@ -139,6 +140,10 @@ class _GoOn:
             machine.step_ended(*end)
         instance.run()
         if self._pages and not instance.closed:
+            for end in turn.spared:
+                if machine.is_open(end.step_id):
+                    machine.step_ended(*end)
+            instance.run()
             machine.open_steps()
         self.after, self.commands = machine.take()
 

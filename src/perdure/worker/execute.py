@@ -247,8 +247,8 @@ def _settled(run: Run, settle: Callable[[Run, Any], Completion | None], outcome:
 
 
 def _log_failure(run: Run, completion: Completion, error: BaseException | None) -> None:
-    """A line for the one who operates this: with the stack when there is no other attempt. Python would write out all of
-    a message, however long; the stack of one that was cut goes without it."""
+    """A line for the one who operates this: with the stack when there is no other attempt. Python would write out all
+    of a message, however long; the stack of one that was cut goes without it."""
     item, failure = run.delivery, completion.failure
     assert failure is not None
     fatal = not failure.retryable or (item.retry is not None and failure.type in item.retry.fatal_types)

@@ -26,6 +26,9 @@ from perdure.sdk.workflow_errors import ForbiddenError
 _watched: dict[int, int] = {}
 """Threads that run workflow code now, and how deep."""
 
+_installed: list[bool] = []
+_installing = threading.Lock()
+
 _FILES = "file access", "do it in a step or an activity"
 _SOCKETS = "the network", "do it in a step or an activity"
 _PROCESSES = "other processes", "do it in a step or an activity"
@@ -49,6 +52,8 @@ _TRUSTED = ("importlib", "logging", "linecache", "zoneinfo", "tracemalloc", "enc
 @contextmanager
 def watching() -> Iterator[None]:
     """In here this thread runs workflow code."""
+    if not _installed:
+        _install()
     me = get_ident()
     _watched[me] = _watched.get(me, 0) + 1
     try:
@@ -108,6 +113,12 @@ def _guarded(function: Callable[..., Any], event: str) -> Callable[..., Any]:
     return guarded
 
 
-sys.addaudithook(_hook)
-time.sleep = _guarded(time.sleep, "time.sleep")
-threading.Thread.start = _guarded(threading.Thread.start, "_thread.start_new_thread")  # type: ignore[method-assign]
+def _install() -> None:
+    """Once, when workflow code runs for the first time: processes without pay nothing."""
+    with _installing:
+        if not _installed:
+            sys.addaudithook(_hook)
+            time.sleep = _guarded(time.sleep, "time.sleep")
+            start = _guarded(threading.Thread.start, "_thread.start_new_thread")
+            threading.Thread.start = start  # type: ignore[method-assign]
+            _installed.append(True)

@@ -413,6 +413,10 @@ class Machine:
         """The append of the last `take` is in the history."""
         self.last_event_id = self._sent_up_to
 
+    def is_open(self, step_id: int) -> bool:
+        """Whether a step has begun and not ended."""
+        return step_id in self._steps
+
     def open_steps(self) -> list[TurnCommand]:
         """Live: StartStep commands that the history has claimed but not ended (their worker died): to be claimed again
         with the next attempt. Each is issued by this call."""

@@ -43,6 +43,8 @@ Last = tuple[int, list[TurnCommand]]
 class Port(Protocol):
     """The worker, as the code of one turn sees it."""
 
+    spared: list[StepEnd]  #: how steps ended in an earlier turn that was put off
+
     def append(self, after: int, commands: list[TurnCommand]) -> None:
         """Returns when it is in the history; raises Dropped when the turn is over."""
 
@@ -87,7 +89,8 @@ class PlainCode:
         self._canceled = False  #: and the code has not heard of it
         self._question: Callable[[], None] | None = None
         self._last: Last | None = None
-        self._looked = False  #: for steps whose worker died
+        self._looked = False  #: for steps that have ended in an earlier turn
+        self._claimed = False  #: again, those steps whose worker died
         self._catches = 0
         self.unwinding = False
 
@@ -243,6 +246,13 @@ class PlainCode:
             return
         if not self._looked:
             self._looked = True
+            spared = [end for end in port.spared if machine.is_open(end.step_id)]
+            for end in spared:
+                machine.step_ended(*end)
+            if spared:
+                return
+        if not self._claimed:
+            self._claimed = True
             machine.open_steps()
         after, commands = machine.take()
         claims = [command for command in commands if type(command) is StartStep]

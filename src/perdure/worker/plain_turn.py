@@ -37,6 +37,7 @@ class PlainTurn(TurnInHand):
         self._code = PlainCode(workflow, turns.environment, self.turn.run_id, self)
         self._answer: Callable[[bool], None] | None = None  #: to the thread that waits for its append
         self._ends: SimpleQueue[StepEnd | None] = SimpleQueue()
+        self.unsaved += self.spared
         self._thread: int | None = None  #: the thread, while the code itself runs
         self._lock = threading.Lock()
 
@@ -125,6 +126,7 @@ class PlainTurn(TurnInHand):
             if end is None or self.over:
                 raise Dropped
             self.attempts.pop(end.step_id, None)
+            self.unsaved.append(end)
             return end
 
     def is_running(self) -> bool:

@@ -276,9 +276,11 @@ class _Process:
         if self._process.is_alive():
             self.signal(signal.SIGKILL)
             self._process.join()
-        status = self._process.exitcode or 0
-        self._process.close()
+        status = self._process.exitcode
         self._pipe.close()
+        if status is None:  # a handler has waited for all children of this process, or changed what SIGCHLD does
+            return "has ended"
+        self._process.close()
         return f"ended with status {status}" if status >= 0 else f"was ended by {_SIGNALS.get(-status, -status)}"
 
 

@@ -40,6 +40,8 @@ class TurnInHand:
         self.workflow = workflow
         self.turn: Turn = run.delivery.turn
         self.attempts: dict[int, Attempt] = {}  #: steps that run
+        self.unsaved: list[StepEnd] = []  #: how steps ended that is not in the history yet
+        self.spared = turns.spared.pop(self.turn.run_id, [])  #: the same, of an earlier turn that was put off
         self.last = 0  #: id of the last event of the history
         self.sending = False
         self.over = False
@@ -81,6 +83,7 @@ class TurnInHand:
             self._refused(answer.error)
             return
         self.last = answer.last
+        self.unsaved = []
         accepted()
         self._settle()
 
@@ -88,6 +91,7 @@ class TurnInHand:
         item = self.run.delivery
         if problem.code == UnhandledMessages.code:
             log.debug("run %s (%s) cannot close yet: messages have arrived", item.task_id, item.type)
+            self.turns.spare(self.turn.run_id, self.unsaved)
             self.leave(None)
         elif problem.code in _GONE:
             log.info("%s; its turn here does not count: %s", self.run.loss(), problem.detail)

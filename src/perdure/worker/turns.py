@@ -22,7 +22,7 @@ from perdure.worker.instances import Cached, Instances
 from perdure.worker.machine import Instance
 from perdure.worker.plain_turn import PlainTurn
 from perdure.worker.queries import Query
-from perdure.worker.steps import Steps
+from perdure.worker.steps import StepEnd, Steps
 from perdure.worker.threads import Threads
 from perdure.worker.turn import TurnInHand
 from perdure.worker.watchdog import LIMIT_SECONDS, Watchdog
@@ -31,6 +31,8 @@ log = logging.getLogger("perdure.worker")
 
 QUERY = "perdure:query"
 """The type of the deliveries that ask workflow code something."""
+MOST_SPARED = 1_000
+"""Runs."""
 Ended = Callable[[Run, Completion | None], None]
 
 
@@ -66,6 +68,7 @@ class Turns:
         self.steps = Steps(threads)
         self._loop = asyncio.get_running_loop()
         self._in_hand: dict[str, TurnInHand] = {}  #: by run id
+        self.spared: dict[str, list[StepEnd]] = {}  #: by run id, the oldest first
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, run: Run) -> None:
@@ -124,6 +127,14 @@ class Turns:
 
     def held(self, run_id: str) -> TurnInHand | None:
         return self._in_hand.get(run_id)
+
+    def spare(self, run_id: str, ends: list[StepEnd]) -> None:
+        """Keep for the next turn how steps have ended, when all that was wrong with this one is that messages came: they
+        need not run again if that turn comes here."""
+        if ends:
+            self.spared[run_id] = ends
+            if len(self.spared) > MOST_SPARED:
+                del self.spared[next(iter(self.spared))]
 
     def forget(self, turn: TurnInHand) -> None:
         """It is over."""

@@ -319,7 +319,7 @@ class Worker:
         if older is not None:
             older.stop("lost")
             self._stopped(older)
-        if older is None or older.overran:
+        if older is None or older.overran or older.ended:
             self._launch(run)
         else:
             self._behind[older] = run

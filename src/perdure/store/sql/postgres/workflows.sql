@@ -108,11 +108,6 @@ select
     ($19::bytea[])[class]
 from ended;
 
--- name: append
--- New pages of histories.
-insert into history (run_id, first, count, data)
-select * from unnest($1::uuid[], $2::bigint[], $3::integer[], $4::bytea[]);
-
 -- name: histories
 -- Pages of histories in order, at most so many of each, from the one that holds the event after a number on.
 select page.run_id, page.first, page.count, page.data
@@ -144,11 +139,6 @@ order by inbox.run_id, inbox.seq;
 -- name: messages
 -- Messages to a run, in order of arrival.
 select run_id, seq, kind, at, body from inbox where run_id = $1 order by seq limit $2;
-
--- name: post
--- New messages.
-insert into inbox (run_id, seq, kind, at, body)
-select * from unnest($1::uuid[], $2::bigint[], $3::smallint[], $4::bigint[], $5::bytea[]);
 
 -- name: take_messages
 -- Delete the messages to runs up to a number.

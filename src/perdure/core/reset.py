@@ -1,0 +1,197 @@
+"""A run that begins again from an event of its past (RPLY-39, B§20-4).
+
+The new run's history is that of the old one up to the event, then a WorkflowTaskFailed that names both. Its code runs
+through what is kept as in any replay, and goes on from there as if nothing else had happened. What the kept events
+began and did not end is begun again: activities run anew, timers go off at their time. Signals that came later, and
+ends of child workflows, are put into the new inbox. The old run, if it is open, is terminated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from perdure.core import commands as c
+from perdure.core import pages, runs
+from perdure.core.effects import Append, Close, Effect, Insert, PassOn, PutRun
+from perdure.core.errors import InvalidArgument
+from perdure.core.events import (
+    ActivityTaskCanceled,
+    ActivityTaskCompleted,
+    ActivityTaskFailed,
+    ActivityTaskScheduled,
+    ActivityTaskTimedOut,
+    AnyAttributes,
+    ChildWorkflowExecutionCanceled,
+    ChildWorkflowExecutionCompleted,
+    ChildWorkflowExecutionFailed,
+    ChildWorkflowExecutionTerminated,
+    ChildWorkflowExecutionTimedOut,
+    Event,
+    StartChildWorkflowExecutionFailed,
+    StartChildWorkflowExecutionInitiated,
+    TimerCanceled,
+    TimerFired,
+    TimerStarted,
+    WorkflowExecutionSignaled,
+    WorkflowTaskCompleted,
+    WorkflowTaskFailed,
+    WorkflowTaskScheduled,
+    WorkflowTaskStarted,
+)
+from perdure.core.ids import Mint
+from perdure.core.lanes import TURNS, lane
+from perdure.core.model import SECOND, Key, Task
+from perdure.core.policy import wake_at
+from perdure.core.rounds import Rounds
+from perdure.core.run import Run
+from perdure.core.states import Kind, State, is_closed
+from perdure.core.turn_effects import KEY_LIFE, activity_row, key_of
+
+_ACTIVITY_ENDS = (ActivityTaskCompleted, ActivityTaskFailed, ActivityTaskTimedOut, ActivityTaskCanceled)
+_CHILD_ENDS = (
+    ChildWorkflowExecutionCompleted,
+    ChildWorkflowExecutionFailed,
+    ChildWorkflowExecutionCanceled,
+    ChildWorkflowExecutionTimedOut,
+    ChildWorkflowExecutionTerminated,
+    StartChildWorkflowExecutionFailed,
+)
+
+
+def reset(task: Task, run: Run, holder: bytes, command: c.Reset, now: int, mint: Mint, rounds: Rounds) -> list[Effect]:
+    """`task` and `run` are the old ones, open or closed; `holder` has the key of the workflow id. Raises
+    InvalidArgument for an event that nothing can begin again from."""
+    kept = _kept(command.history, command.event_id)
+    new_id = command.new_run_id
+    children: list[Task] = []
+    events = [_begun_again(event, task, children, new_id, now, mint) for event in kept]
+    events[0] = Event(1, events[0].time, replace(events[0].attributes, original_run_id=run.original_run_id))
+    failed = _failed(events, run.id, new_id, command.reason)
+    if failed is not None:
+        events.append(Event(len(events) + 1, max(now, events[-1].time), failed))
+    over = _ended(kept, (*_ACTIVITY_ENDS, TimerFired, TimerCanceled))
+    children = [child for child in children if child.parent_event_id not in over]
+    effects: list[Effect] = []
+    if not is_closed(task.state):
+        for effect in runs.terminate(task, run, command.reason or "reset", command.identity, now, mint):
+            effects.append(Close(effect.task, continued=True) if isinstance(effect, Close) else effect)
+    page = pages.pack(new_id, events)
+    new = _new_task(task, new_id, now, rounds)
+    following = _new_run(run, new_id, command.event_id, len(events), len(page.data), len(children), now)
+    effects += [Insert(new), PutRun(following), Append(page)]
+    for child in children:
+        if child.kind == Kind.ACTIVITY:
+            child.place = rounds.next(child.lane, child.fairness_key)
+        child.wake_at = wake_at(child)
+        effects.append(Insert(child))
+    for news in _later(command.history, kept):
+        posted = runs.post(new, following, [news], now, rounds)
+        effects += posted
+        following = next(effect.run for effect in posted if isinstance(effect, PutRun))
+    name = key_of(task.namespace, run.workflow_id)
+    effects.append(PassOn(Key(*name, holder, b"", 0), Key(*name, new_id, b"", now + KEY_LIFE)))
+    return effects
+
+
+def _kept(history: Sequence[Event], last: int) -> list[Event]:
+    """The events up to `last`, without a turn that was not completed by then."""
+    if not 1 <= last <= len(history):
+        raise InvalidArgument(f"event_id is {last}", field="event_id", limit=f"1 to {len(history)}", kind="int")
+    kept = list(history[:last])
+    while len(kept) > 1 and isinstance(kept[-1].attributes, (WorkflowTaskScheduled, WorkflowTaskStarted)):
+        kept.pop()
+    open_children = {e.id for e in kept if isinstance(e.attributes, StartChildWorkflowExecutionInitiated)}
+    open_children -= _ended(history, _CHILD_ENDS)
+    if open_children:
+        text = f"the child workflow of event {min(open_children)} is open, and would be begun twice"
+        raise InvalidArgument(text, field="event_id", limit=f"below {min(open_children)}", kind="int")
+    return kept
+
+
+def _ended(history: Sequence[Event], ends: tuple[type, ...]) -> set[int]:
+    """Events that began what ended."""
+    found: set[int] = set()
+    for event in history:
+        if isinstance(event.attributes, ends):
+            for name in ("scheduled_event_id", "started_event_id", "initiated_event_id"):
+                began = getattr(event.attributes, name, None)
+                if began is not None and not (
+                    name == "started_event_id" and isinstance(event.attributes, _ACTIVITY_ENDS)
+                ):
+                    found.add(began)
+    return found
+
+
+def _begun_again(event: Event, old: Task, children: list[Task], new_id: bytes, now: int, mint: Mint) -> Event:
+    """The event with the id of a new row, where it began an activity or a timer; the row, in `children`."""
+    attributes = event.attributes
+    if isinstance(attributes, ActivityTaskScheduled):
+        attributes = replace(attributes, task_id=mint.task_id(now))
+        children.append(activity_row(attributes, old, new_id, event.id, now))
+    elif isinstance(attributes, TimerStarted):
+        attributes = replace(attributes, task_id=mint.task_id(now))
+        at = event.time + int(attributes.start_to_fire * SECOND)
+        children.append(
+            Task(
+                attributes.task_id, old.namespace, "timer", State.WAITING, old.lane, now, now, app=old.app,
+                kind=Kind.TIMER, queue=old.queue, parent_run_id=new_id, parent_event_id=event.id,
+                idempotency_key=attributes.timer_id, ready_at=at, run_at=at,
+            )
+        )  # fmt: skip
+    else:
+        return event
+    return Event(event.id, event.time, attributes)
+
+
+def _failed(events: Sequence[Event], base: bytes, new_id: bytes, reason: str) -> WorkflowTaskFailed | None:
+    """What ends the last turn that is kept."""
+    for event in reversed(events):
+        if isinstance(event.attributes, WorkflowTaskCompleted):
+            done = event.attributes
+            return WorkflowTaskFailed(
+                scheduled_event_id=done.scheduled_event_id,
+                started_event_id=done.started_event_id,
+                cause="reset",
+                failure=runs.reset_failure(reason),
+                base_run_id=base,
+                new_run_id=new_id,
+            )
+    return None
+
+
+def _later(history: Sequence[Event], kept: Sequence[Event]) -> list[AnyAttributes]:
+    """What came after the kept events and counts for the new run too."""
+    began = {event.id for event in kept}
+    return [
+        event.attributes
+        for event in history[len(kept) :]
+        if isinstance(event.attributes, WorkflowExecutionSignaled)
+        or (isinstance(event.attributes, _CHILD_ENDS) and event.attributes.initiated_event_id in began)
+    ]
+
+
+def _new_task(old: Task, new_id: bytes, now: int, rounds: Rounds) -> Task:
+    name = lane(old.namespace, old.queue, TURNS)
+    new = Task(
+        new_id, old.namespace, old.type, State.ENQUEUED, name, now, now, app=old.app, kind=Kind.WORKFLOW,
+        queue=old.queue, headers=old.headers, retry_policy=old.retry_policy, timeouts=old.timeouts,
+        max_attempts=old.max_attempts, lease_length=old.lease_length, identity=old.identity, priority=old.priority,
+        fairness_key=old.fairness_key, place=rounds.next(name, old.fairness_key),
+    )  # fmt: skip
+    if not is_closed(old.state):
+        new.parent_run_id, new.parent_event_id = old.parent_run_id, old.parent_event_id
+    new.wake_at = wake_at(new)
+    return new
+
+
+def _new_run(old: Run, new_id: bytes, event_id: int, events: int, size: int, children: int, now: int) -> Run:
+    return Run(
+        new_id, old.workflow_id, old.first_run_id, old.original_run_id, previous_run_id=old.previous_run_id,
+        root_workflow_id=old.root_workflow_id, root_run_id=old.root_run_id, reset_run_id=old.id,
+        reset_event_id=event_id, parent_namespace=old.parent_namespace, parent_workflow_id=old.parent_workflow_id,
+        parent_close_policy=old.parent_close_policy, chain_attempt=old.chain_attempt, cron=old.cron,
+        event_count=events, history_bytes=size, turn_scheduled_at=now, children=children, memo=old.memo,
+        search_attributes=old.search_attributes,
+    )  # fmt: skip

@@ -82,7 +82,22 @@ def test_demands_never_exceed_a_batch() -> None:
     polls = [Parked(request("a", "b", capacity=300), False, loop.create_future()) for _ in range(3)]
     assert [(d.lane, d.limit) for d in demands(polls, lambda lane: None)] == [("a", 400), ("b", 400)]
     tasks = {lane: [Task(bytes([n]), "", "", State.ENQUEUED, lane, 0, 0) for n in range(4)] for lane in "ab"}
-    given = assign([Parked(request("b", "a", capacity=5), False, loop.create_future())], tasks)
+    given = assign([Parked(request("b", "a", capacity=5), False, loop.create_future())], tasks, {})
     assert [task.lane for _, task in given] == ["b"] * 4 + ["a"]
     assert len(tasks["a"]) == 3
+    loop.close()
+
+
+def test_a_run_goes_to_the_worker_that_has_it_in_memory() -> None:
+    """RPLY-34: if that one asks; the others are given away in order."""
+    loop = asyncio.new_event_loop()
+    first, second = (
+        Parked(PollRequest(("a",), 2, number, "w", 1, 0.0, lambda: True), False, loop.create_future())
+        for number in (1, 2)
+    )
+    ids = [bytes([number]) for number in range(4)]
+    tasks = {"a": [Task(i, "", "", State.ENQUEUED, "a", 0, 0) for i in ids]}
+    given = assign([first, second], tasks, {ids[0]: 2, ids[1]: 3})
+    assert [task.id for parked, task in given if parked is second] == [ids[0], ids[3]]
+    assert [task.id for parked, task in given if parked is first] == [ids[1], ids[2]]
     loop.close()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from perdure.core import events as e
 from perdure.core import turn_commands as c
 from perdure.core.model import SECOND, Failure
 from perdure.core.run import UpdateRequest
-from perdure.core.turn_commands import TurnCommand
+from perdure.core.turn_commands import CLOSING, TurnCommand
+from perdure.sdk.history import WorkflowHistory
 from perdure.sdk.workflow import Workflow
 from perdure.worker.async_code import AsyncCode
 from tests.replay.history import RUN_ID, History, started, values
@@ -34,8 +36,9 @@ class Server:
     # ----------------------------------------------------------------------------------------------------- turns
     def turn(self) -> Server:
         """The worker's turn, up to its first append."""
-        self.history.prepare(*self.inbox)
-        self.inbox.clear()
+        self.taken, self.inbox = self.inbox, []
+        self.before = self.history.last
+        self.history.prepare(*self.taken)
         self.started_id = self.history.last
         self.first = True
         if self.instance is None:
@@ -51,6 +54,8 @@ class Server:
         machine = self.instance.machine
         after, commands = machine.take()
         assert after == self.history.last
+        if self.is_early(commands):
+            return self.put_off(commands)
         if self.first:
             frame = e.WorkflowTaskCompleted(scheduled_event_id=self.started_id - 1, started_event_id=self.started_id)
             self.history.add(frame)
@@ -61,6 +66,26 @@ class Server:
         assert machine.last_event_id == self.history.last
         self.known = self.history.last
         return self
+
+    def is_early(self, commands: list[TurnCommand]) -> bool:
+        """The code closes the run, and has not seen a signal."""
+        closes = bool(commands) and isinstance(commands[-1], CLOSING) and not isinstance(commands[-1], c.ContinueAsNew)
+        return closes and any(isinstance(one, e.WorkflowExecutionSignaled) for one in self.inbox)
+
+    def put_off(self, commands: list[TurnCommand]) -> Server:
+        """The ends of steps are kept, and the rest is undone."""
+        if self.first:
+            del self.history.events[self.before :]
+            self.inbox = self.taken + self.inbox
+        else:
+            ends = [i for i, one in enumerate(commands) if isinstance(one, (c.CompleteStep, c.FailStep))]
+            for command in commands[: ends[-1] + 1]:
+                self.write(command)
+            failed = e.WorkflowTaskFailed(
+                scheduled_event_id=self.started_id - 1, started_event_id=self.started_id, cause="unhandled_messages"
+            )
+            self.history.add(failed)
+        return self.lose().turn()
 
     def step(
         self, step_id: int, result: object = None, failure: Failure | None = None, again: float | None = None
@@ -86,6 +111,9 @@ class Server:
         instance.machine.feed(self.history.events)
         instance.run()
         return instance
+
+    def recorded(self) -> WorkflowHistory:
+        return WorkflowHistory("w1", str(UUID(bytes=RUN_ID)), self.history.events)
 
     def lose(self) -> Server:
         """The worker is gone, and its steps with it."""

@@ -392,3 +392,36 @@ def test_now_is_the_time_of_the_turn() -> None:
     script = Script(lambda s: (s.told.append(str(s.machine.now - START)), issue("a", activity())(s)))
     script.feed(history)
     assert script.told == ["start", "1000000"] and script.machine.now == START + 2_000_000
+
+
+def test_a_step_that_ended_in_an_activation_that_was_undone_counts_for_the_next_turn() -> None:
+    """The code closed the run while a message came that it had not seen; or the run was reset to there."""
+    history = History().turn(started()).add(e.StepStarted(step_id=1, name="one"), e.StepCompleted(step_id=1))
+    history.add(e.WorkflowTaskFailed(scheduled_event_id=2, started_event_id=3, cause="unhandled_messages"))
+    history.prepare(e.WorkflowExecutionSignaled(signal_name="late"))
+    seen: list[object] = []
+    script = Script(
+        issue("1", step()),
+        lambda s: (seen.append(s.pending["1"].outcome), seen.extend(s.told), issue("a", activity())(s)),
+    )
+    script.feed(history)
+    assert seen[0] is not None and seen[1:] == ["start", "late"]
+    assert script.machine.take() == (history.last, [activity()]) and script.machine.open_steps() == []
+
+
+def test_a_completed_turn_of_which_nothing_was_kept_is_done_again() -> None:
+    history = History().turn(started())
+    history.add(e.WorkflowTaskFailed(scheduled_event_id=2, started_event_id=3, cause="reset")).prepare()
+    script = Script(issue("a", activity())).feed(history)
+    assert script.told == ["start"] and script.machine.take() == (history.last, [activity()])
+
+
+def test_steps_that_end_after_the_code_has_closed_the_run_count_for_nothing() -> None:
+    both = lambda s: (issue("1", step())(s), issue("2", step(2, "two"))(s))  # noqa: E731
+    script = Script(both, issue("end", c.CompleteWorkflow())).feed(History().prepare(started()))
+    script.machine.take()
+    script.machine.accepted()
+    script.machine.step_ended(1, (), None, None)
+    script.machine.step_ended(2, (), None, None)
+    script.run()
+    assert [type(command) for command in script.machine.take()[1]] == [c.CompleteStep, c.CompleteWorkflow]

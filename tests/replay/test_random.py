@@ -236,6 +236,8 @@ def go_on(server: Server, rng: random.Random) -> None:
                 server.end_step(step_id, failure=NO, again=rng.choice([0.5, 20.0]))
             else:
                 server.end_step(step_id, f"step {step_id}")
+        if rng.random() < 0.2:
+            server.signal(rng.choice(["x", "bump", "work"]), 1)
         server.append()
         compare(server)
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from perdure.core.errors import InvalidArgument, NotFound
-from perdure.sdk.converter import from_payloads
 from perdure.sdk.definition import WORKFLOWS
+from perdure.sdk.history import WorkflowHistory
 from perdure.sdk.workflow import workflow
 from perdure.sdk.workflow_context import WorkflowContext
 from perdure.sdk.workflow_errors import NonDeterminismError
-from perdure.worker.replay import Replayer, dump, load
+from perdure.worker.replay import Replayer
 from tests.replay.server import Server
 
 FOLDER = Path(__file__).parent
@@ -42,8 +42,8 @@ def plain(ctx: WorkflowContext) -> Any:
     return where
 
 
-def history() -> bytes:
-    return dump(Server(workflow(old, name="flow")).turn().step(1, "there").history.events)
+def history() -> WorkflowHistory:
+    return Server(workflow(old, name="flow")).turn().step(1, "there").recorded()
 
 
 @pytest.mark.parametrize("code", [old, plain])
@@ -51,13 +51,13 @@ def test_a_compatible_history_gives_its_state_in_both_styles(code: Any) -> None:
     recorded = history()
     WORKFLOWS.clear()
     replayed = Replayer({"flow": workflow(code, name="flow")}).replay(recorded).check()
-    assert replayed.compatible and str(replayed) == f"compatible: flow w1, {len(load(recorded))} events"
-    assert from_payloads(replayed.query("where"), "") == "there"
+    assert replayed.compatible and str(replayed) == f"compatible: flow w1, {len(recorded.events)} events"
+    assert replayed.query("where") == "there"
 
 
 def test_a_divergence_is_told_with_its_place(tmp_path: Path) -> None:
     file = tmp_path / "history.json"
-    file.write_bytes(history())
+    file.write_bytes(history().to_json())
     WORKFLOWS.clear()
     replayed = Replayer({"flow": workflow(new, name="flow")}).replay(file)
     error = replayed.error
@@ -70,14 +70,15 @@ def test_a_divergence_is_told_with_its_place(tmp_path: Path) -> None:
 
 def test_histories_survive_json() -> None:
     recorded = history()
-    assert dump(load(recorded)) == recorded
+    assert WorkflowHistory.from_json(recorded.to_json()) == recorded
 
 
-def test_what_is_no_history_is_refused() -> None:
+def test_what_is_no_history_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="this is no history"):
-        load(b"{}")
+        (tmp_path / "x").write_text("{}")
+        Replayer().replay(tmp_path / "x")
     with pytest.raises(InvalidArgument, match="begins with"):
-        Replayer().replay([])
+        Replayer().replay(WorkflowHistory("w1", "", []))
     recorded = history()
     WORKFLOWS.clear()
     with pytest.raises(NotFound, match="no workflow is named 'flow'; there are: none"):

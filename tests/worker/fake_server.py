@@ -150,7 +150,7 @@ class FakeServer(FakeService):
     async def query(self, run: FakeRun, name: str, input: Any = None) -> bytes:
         """Its lease: `result` and `reported` tell the answer."""
         body = w.QueryWorkflow(run.workflow_id, name, to_payloads(input, "input"), run.id)
-        return await self.give("perdure:query", _packed(body))
+        return await self.give("perdure:query", raw=_packed(body))
 
     async def retry_turn(self, run: FakeRun) -> None:
         """The back-off of a failed turn is over."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -16,29 +14,10 @@ from perdure.core.model import RetryPolicy
 from perdure.sdk.converter import from_payloads
 from perdure.sdk.logs import RUNNING
 from perdure.sdk.workflow import workflow
-from perdure.worker.worker import Worker
 from tests.worker.fake_server import FakeServer
+from tests.worker.working import add, multiply, own_workflows, server, working  # noqa: F401  # fixtures
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
-
-
-@pytest.fixture
-async def server() -> FakeServer:
-    return FakeServer()
-
-
-@asynccontextmanager
-async def working(server: FakeServer, **options: Any) -> AsyncIterator[Worker]:
-    async with asyncio.timeout(30), Worker(server, **options) as worker:  # type: ignore[arg-type]
-        yield worker
-
-
-async def add(a: int, b: int) -> int:
-    return a + b
-
-
-def multiply(a: int, b: int) -> int:
-    return a * b
 
 
 @workflow
@@ -394,3 +373,68 @@ async def test_continue_as_new_ends_the_run(server: FakeServer) -> None:
     assert run.state == "CONTINUED_AS_NEW"
     assert from_payloads(run.outcome.input, "input") == 2
     assert type(run.appends[-1].commands[-1]) is t.ContinueAsNew
+
+
+async def test_a_drain_lets_steps_end_and_hands_the_turn_back(server: FakeServer) -> None:
+    """No failure, no lost result; the next worker sees the step that was claimed last as one that may have run."""
+    inside, gate = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> str:
+        inside.set()
+        await gate.wait()
+        return "slow"
+
+    @workflow(name="leaving")
+    async def leaving(ctx: Any) -> Any:
+        first = await ctx.step("slow", slow)
+        return [first, await ctx.step("next", add, 2, 2)]
+
+    async with working(server) as worker:
+        run = await server.start("leaving")
+        await inside.wait()
+        worker.drain()
+        gate.set()
+        await server.in_state(run, "RELEASED")
+    assert [completion.outcome for completion in run.failures] == ["released"]
+    assert len(run.of(e.StepCompleted)) == 1
+    async with working(server):
+        await server._enqueue(run)
+        assert (await server.done(run)).result == ["slow", 4]
+    assert len(run.of(e.StepCompleted)) == 2
+
+
+async def test_a_drain_interrupts_steps_that_take_longer(server: FakeServer) -> None:
+    seen: list[str] = []
+
+    async def endless() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            seen.append("interrupted")
+
+    @workflow(name="enduring")
+    async def enduring(ctx: Any) -> Any:
+        await ctx.step("endless", endless)
+
+    async with working(server, drain_seconds=0.05):
+        run = await server.start("enduring")
+        await server.until(lambda: "StepStarted" in run.names())
+    assert run.state == "RELEASED"
+    assert seen == ["interrupted"]
+
+
+async def test_a_turn_that_began_before_the_drain_is_finished(server: FakeServer) -> None:
+    async with working(server) as worker:
+        server.gate.clear()
+        run = await server.start("approval")
+        other = await server.start("resting")
+        await server.until(lambda: bool(server.append_requests) and not server._ready)
+        worker.drain()
+        server.gate.set()
+        await server.in_state(other, "WAITING")
+        await server.in_state(run, "RELEASED")
+
+
+@workflow
+async def resting(ctx: Any) -> None:
+    await ctx.sleep("1d")

@@ -176,6 +176,8 @@ class Service:
         """An open task is changed; a closed one stays as it is, and a new task like it is made, once however often
         asked."""
         task = await self._read(ids.parse(body.task_id))
+        if task.kind != Kind.JOB:
+            raise IllegalMove("only jobs are retried by hand", field="task_id")
         if not is_closed(task.state):
             command = c.Retry(namespace=self._namespace, task_id=task.id)
             changed = as_changed((await self._engine.apply([command]))[0])

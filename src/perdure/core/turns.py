@@ -131,11 +131,11 @@ def append(
         if run.turn_inbox > run.inbox_taken:
             effects.append(Take(run.id, run.turn_inbox))
             run.inbox_taken = run.turn_inbox
+    failed = task.failure is not None
+    run.failures, task.failure = 0, None  # before the commands: one of them may fail the run
     writer = TurnWriter(task, run, written, rows, taken, first, now, mint, rounds)
     for wanted in command.commands:
         writer.write(wanted)
-    failed = task.failure is not None
-    run.failures, task.failure = 0, None
     if writer.events:
         page = pages.pack(run.id, writer.events)
         run.event_count += page.count

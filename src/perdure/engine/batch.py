@@ -460,7 +460,7 @@ class Batch:
             ]
             for lane, tasks in ready.items()
         }
-        for parked, task in assign(self._fresh, still):
+        for parked, task in assign(self._fresh, still, self._workflows.sticky(still)):
             self._rounds.serve(task.lane, task.place or 0)
             self._guard(partial(self._lease, parked), task)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -253,17 +253,45 @@ def demands(polls: Sequence[Parked], after: Callable[[str], Place | None]) -> li
     return [Demand(lane, limit, after(lane)) for lane, limit in wanted.items()]
 
 
-def assign(polls: Sequence[Parked], ready: dict[str, list[Task]]) -> list[tuple[Parked, Task]]:
-    """Who gets what: polls in order of arrival, each from its lanes in its own order, each lane in queue order. Tasks
-    given away are removed from `ready`."""
-    given: list[tuple[Parked, Task]] = []
+def assign(
+    polls: Sequence[Parked], ready: dict[str, list[Task]], sticky: Mapping[bytes, int]
+) -> list[tuple[Parked, Task]]:
+    """Who gets what: polls in order of arrival, each from its lanes in its own order, each lane in queue order. But a
+    run goes to the worker that has it in memory (`sticky`: run id to incarnation), if that one asks as well (RPLY-34).
+    Tasks given away are removed from `ready`."""
+    given = _to_their_own(polls, ready, sticky) if sticky else []
+    taken: dict[Parked, int] = {}
+    for parked, _ in given:
+        taken[parked] = taken.get(parked, 0) + 1
     for parked in polls:
-        room = parked.left
+        room = parked.left - taken.get(parked, 0)
         for lane in parked.request.lanes:
             tasks = ready.get(lane)
             if tasks and room:
                 given.extend((parked, task) for task in tasks[:room])
-                taken = min(room, len(tasks))
-                del tasks[:taken]
-                room -= taken
+                count = min(room, len(tasks))
+                del tasks[:count]
+                room -= count
+    return given
+
+
+def _to_their_own(
+    polls: Sequence[Parked], ready: dict[str, list[Task]], sticky: Mapping[bytes, int]
+) -> list[tuple[Parked, Task]]:
+    given: list[tuple[Parked, Task]] = []
+    room = {parked: parked.left for parked in polls}
+    by_worker: dict[int, list[Parked]] = {}
+    for parked in polls:
+        by_worker.setdefault(parked.request.incarnation, []).append(parked)
+    for lane, tasks in ready.items():
+        left: list[Task] = []
+        for task in tasks:
+            own = by_worker.get(sticky.get(task.id, 0), ())
+            free = next((one for one in own if room[one] and lane in one.request.lanes), None)
+            if free is None:
+                left.append(task)
+            else:
+                room[free] -= 1
+                given.append((free, task))
+        ready[lane] = left
     return given

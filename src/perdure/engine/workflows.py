@@ -255,6 +255,13 @@ class Workflows:
                 child_run = ledger.runs.get(effect.task.id)
                 ledger.apply(runs.ended(parent, run, effect.task, child_run, now, self._rounds))
 
+    def sticky(self, ready: Mapping[str, Iterable[Task]]) -> dict[bytes, int]:
+        """Which worker process has which of these runs in memory."""
+        if not self._ledger.runs:
+            return {}
+        found = {task.id: self._ledger.runs.get(task.id) for tasks in ready.values() for task in tasks}
+        return {i: run.sticky_session for i, run in found.items() if run is not None and run.sticky_session is not None}
+
     def begin(self, task: Task, now: int) -> Prepared:
         """Of a run that is leased: what its turn sees is fixed from here on."""
         self._ledger.apply([PutRun(turns.begin(task, self._ledger.runs[task.id], now))])

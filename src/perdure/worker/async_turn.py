@@ -144,7 +144,8 @@ class _GoOn:
                 if machine.is_open(end.step_id):
                     machine.step_ended(*end)
             instance.run()
-            machine.open_steps()
+            if not instance.closed:
+                machine.open_steps()
         self.after, self.commands = machine.take()
 
     def done(self, fault: Failure | None) -> None:

@@ -9,8 +9,9 @@ history on the run is live, and what is issued is collected for the next append.
     a WorkflowTaskStarted         all that came in since the last one, in order; then the updates that this turn saw
     a StepCompleted, StepFailed   this one result (not where another attempt follows)
 
-A WorkflowTaskStarted whose turn failed is none of these: nothing of what the code did then was kept. Its events count
-for the next turn.
+Where a WorkflowTaskFailed follows, nothing of what the code did then was kept: that is no activation, and its events
+count for the next turn. So the end of a step is not lost when what the code made of it is: because messages had come
+that it had not seen when it closed the run, or because the run was reset to there.
 
 Some command events are the machine's own and are not compared by position: those of further attempts of a step, and
 "version" markers, which count for the activation that they stand in, so that one whose question is not in the code any
@@ -168,7 +169,10 @@ class Machine:
                     self._activate(event)
                     return True
             elif kind is e.StepCompleted or kind is e.StepFailed:
-                if self._apply_step(event):
+                if self._is_undone(self._next):
+                    self._incoming.append(event)
+                elif self._apply_step(event):
+                    self.activation = event.id
                     self._look_ahead(0)
                     return True
             elif kind not in _FRAMES:
@@ -188,7 +192,12 @@ class Machine:
         """Whether the turn that has just started came to something, or is the one in hand."""
         if self._next == len(self._events):
             return True
-        return type(self._events[self._next].attributes) is e.WorkflowTaskCompleted
+        completed = type(self._events[self._next].attributes) is e.WorkflowTaskCompleted
+        return completed and not self._is_undone(self._next + 1)
+
+    def _is_undone(self, index: int) -> bool:
+        """Whether what the code did at the activation that ends there was not kept."""
+        return index < len(self._events) and type(self._events[index].attributes) is e.WorkflowTaskFailed
 
     def _activate(self, started: Event) -> None:
         self._live = self._next == len(self._events)
@@ -248,6 +257,8 @@ class Machine:
                 child.start(event)
         elif kind is e.WorkflowExecutionStarted:
             self._code.start(event)
+        elif kind is e.StepCompleted or kind is e.StepFailed:
+            self._apply_step(event)
         elif kind is e.WorkflowExecutionCancelRequested:
             self._code.cancel(event)
 
@@ -259,7 +270,6 @@ class Machine:
         if not completed and attributes.retry_in is not None:
             self._steps[attributes.step_id].claimed = False
             return False
-        self.activation = event.id
         outcome = (
             Outcome(status="completed", result=attributes.result, event=event)
             if completed
@@ -288,7 +298,7 @@ class Machine:
 
     def _next_ended(self) -> bool:
         """Live: apply what `step_ended` has reported, up to the next one that the code has to see."""
-        while self._ended:
+        while self._ended and not self._closed:
             step_id, result, failure, retry_in = self._ended.popleft()
             step = self._steps[step_id]
             if failure is None:

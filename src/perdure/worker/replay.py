@@ -1,72 +1,35 @@
 """Replays histories against workflow code: is new code fit to go on with the runs of the old one? (RPLY-38, RPLY-48)
 
-    Replayer().replay(load("order.json")).check()      # in a test: raises where the code differs
-
-A history in JSON is an object with `events`: a list of id, time (microseconds), name, and the attributes as they are in
-core/events.py, bytes in base64. `dump` writes it.
+Replayer().replay("order.json").check()  # in a test: raises where the code differs
 """
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from perdure.core.errors import InvalidArgument, NotFound
-from perdure.core.events import AnyAttributes, Event, WorkflowExecutionStarted, event_name
+from perdure.core.events import WorkflowExecutionStarted
 from perdure.core.model import Payloads
 from perdure.sdk.definition import WORKFLOWS, Workflow
+from perdure.sdk.history import WorkflowHistory
 from perdure.sdk.workflow_errors import NonDeterminismError
 from perdure.worker.async_code import AsyncCode
 from perdure.worker.execute import BARE, Environment
 from perdure.worker.plain import PlainCode
 
-_encode = msgspec.json.Encoder().encode
-
-
-class _Line(msgspec.Struct):
-    id: int
-    time: int
-    attributes: AnyAttributes
-    name: str = ""  #: for people: the attributes say it by number
-
-
-class _Document(msgspec.Struct):
-    events: list[_Line]
-
-
-_decode = msgspec.json.Decoder(_Document).decode
-
-
-def dump(events: Sequence[Event]) -> bytes:
-    """A history as JSON."""
-    lines = [_Line(event.id, event.time, event.attributes, event_name(event.type)) for event in events]
-    return msgspec.json.format(_encode(_Document(lines)), indent=1)
-
-
-def load(source: str | Path | bytes) -> list[Event]:
-    """The events of a JSON file, given its path, or of JSON itself. InvalidArgument for anything else."""
-    data = source if isinstance(source, bytes) else Path(source).read_bytes()
-    try:
-        lines = _decode(data).events
-    except msgspec.DecodeError as error:
-        raise InvalidArgument(f"this is no history: {error}", field="history", limit="JSON with events") from None
-    return [Event(line.id, line.time, line.attributes) for line in lines]
-
 
 @dataclass(frozen=True)
 class Replayed:
-    """What came of a replay."""
+    """What came of a replay. `str` of it is "compatible: ...", or says where the code differs."""
 
     workflow: Workflow
-    workflow_id: str
-    events: Sequence[Event]
+    history: WorkflowHistory
     environment: Environment
-    error: BaseException | None = None  #: a NonDeterminismError, or what else failed the turn
+    error: BaseException | None = None  #: a NonDeterminismError, or what else would fail the turn
 
     @property
     def compatible(self) -> bool:
@@ -78,17 +41,23 @@ class Replayed:
             raise self.error
         return self
 
-    def query(self, name: str, input: Payloads = ()) -> Payloads:
+    def query(self, name: str, value: object = None) -> object:
         """Ask the run something, in the state that the history leaves it in."""
-        code = code_of(self.workflow, self.environment)
-        code.machine.feed(self.events)
+        converter = self.environment.converter
+        code = self.code()
+        code.machine.feed(self.history.events)
         if isinstance(code, AsyncCode):
             code.run()
-        return code.query(name, input)
+        payloads: Payloads = code.query(name, converter.to_payloads(value, "query"))
+        return converter.from_payloads(payloads, "answer")
+
+    def code(self) -> AsyncCode | PlainCode:
+        """A new run, of the workflow's style."""
+        kind = AsyncCode if self.workflow.is_async else PlainCode
+        return kind(self.workflow, self.environment, self.history.run_id)
 
     def __str__(self) -> str:
-        """ "compatible", or the exact place of divergence."""
-        what = f"{self.workflow.name} {self.workflow_id}, {len(self.events)} events"
+        what = f"{self.workflow.name} {self.history.workflow_id}, {len(self.history.events)} events"
         if self.error is None:
             return f"compatible: {what}"
         if isinstance(self.error, NonDeterminismError):
@@ -103,27 +72,26 @@ class Replayer:
         self._workflows = workflows
         self._environment = environment
 
-    def replay(self, history: Sequence[Event] | str | Path | bytes) -> Replayed:
-        """A whole history from its first event, of an open or a closed run. Commands that the code issues beyond its
-        end are no divergence when the last turn is still in hand. Raises NotFound for an unknown workflow."""
-        events = load(history) if isinstance(history, (str, Path, bytes)) else list(history)
-        begun: Any = events[0].attributes if events else None
+    def replay(self, history: WorkflowHistory | str | Path) -> Replayed:
+        """A whole history, of an open or a closed run; a path is one of a file that `WorkflowHistory.to_json` or
+        `perdure workflows history --json` wrote. NotFound for an unknown workflow, InvalidArgument for what is no
+        history."""
+        if not isinstance(history, WorkflowHistory):
+            history = WorkflowHistory.from_json(Path(history).read_bytes())
+        begun: Any = history.events[0].attributes if history.events else None
         if not isinstance(begun, WorkflowExecutionStarted):
             raise InvalidArgument("a history begins with WorkflowExecutionStarted", field="history", limit="all events")
         workflow = self._workflows.get(begun.workflow_type)
         if workflow is None:
             known = ", ".join(sorted(self._workflows)) or "none"
             raise NotFound(f"no workflow is named {begun.workflow_type!r}; there are: {known}")
-        code = code_of(workflow, self._environment)
+        code = Replayed(workflow, history, self._environment).code()
         error: BaseException | None = None
         try:
-            code.machine.feed(events)
+            code.machine.feed(history.events)
             code.run()
         except (Exception, NonDeterminismError) as fault:  # noqa: BLE001 - it is what the caller asked for
             error = fault
-        return Replayed(workflow, begun.workflow_id, events, self._environment, error)
-
-
-def code_of(workflow: Workflow, environment: Environment) -> AsyncCode | PlainCode:
-    """A new run of a workflow, of its style."""
-    return (AsyncCode if workflow.is_async else PlainCode)(workflow, environment)
+        if isinstance(code, AsyncCode):
+            code.drop()
+        return Replayed(workflow, history, self._environment, error)

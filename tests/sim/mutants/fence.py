@@ -58,13 +58,13 @@ def _(stack: ExitStack) -> None:
 
 @mutant("the fence compares numbers only, and they start over")
 def _(stack: ExitStack) -> None:
-    real = decide._end_lease
+    real = decide.end_lease
 
     def end(task: Task) -> None:
         real(task)
         task.lease_number = 0
 
-    change(stack, decide, "_end_lease", end)
+    change(stack, decide, "end_lease", end)
 
 
 @mutant("a recorded completion is not recognised")

@@ -221,9 +221,12 @@ async def test_a_query_is_answered_by_a_worker_and_leaves_no_event(service: Serv
 async def test_a_query_that_nobody_answers_names_the_queue(service: Service) -> None:
     """B096: no worker, or one that does not answer."""
     await service.start_workflow(start(queue="orders"))
-    with pytest.raises(NoWorker, match="no worker is registered for queue 'orders'") as raised:
+    with pytest.raises(NoWorker, match="the run has not begun: it waits for a free worker on queue 'orders'") as raised:
         await service.query_workflow(w.QueryWorkflow("w", "status", wait=0.1))
     assert raised.value.field == "queue"
+    await Hand(service, "orders").play(timer())
+    with pytest.raises(NoWorker, match="no worker is registered for queue 'orders'"):
+        await service.query_workflow(w.QueryWorkflow("w", "status", wait=0.1))
     await service.open_session(m.OpenSession(5, 1, "me", ["orders"], 1))
     with pytest.raises(NoWorker, match="no worker of queue 'orders' answered"):
         await service.query_workflow(w.QueryWorkflow("w", "status", wait=0.1))

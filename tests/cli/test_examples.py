@@ -47,6 +47,8 @@ def commands(app: typer.Typer = cli, prefix: str = "perdure") -> Iterator[tuple[
 COMMANDS = dict(commands())
 RUN_ON = ("perdure server", "perdure worker", "perdure dev")
 """Commands that go on until a signal."""
+WORKFLOWS = tuple(name for name in COMMANDS if name.startswith("perdure workflows"))
+"""They tell one story; test_workflow_commands.py runs them."""
 
 
 def example(command: str) -> str:
@@ -56,7 +58,7 @@ def example(command: str) -> str:
 
 
 def test_every_command_is_known() -> None:
-    assert len(COMMANDS) == 15
+    assert len(COMMANDS) == 25
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +89,7 @@ def tasks(folder: Path, server: str) -> dict[str, str]:
     return {"get": done.id, "wait": done.id, "cancel": waiting.id, "retry": failed.id}
 
 
-@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in RUN_ON])
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in RUN_ON + WORKFLOWS])
 async def test_examples_work(
     command: str, folder: Path, server: str, tasks: dict[str, str], postgres_database: str
 ) -> None:

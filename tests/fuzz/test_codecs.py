@@ -154,9 +154,9 @@ def test_what_is_no_id_is_refused(text: str) -> None:
 
 
 @effort(200)
-@given(st.binary(min_size=16, max_size=16), st.integers(0, 2**32 - 1), st.integers(-(2**63), 2**63 - 1))
-def test_a_lease_is_read_as_it_is_written(task_id: bytes, number: int, bits: int) -> None:
-    lease = Lease(task_id, number, bits)
+@given(st.binary(min_size=16, max_size=16), st.integers(0, 2**31 - 1), st.integers(-(2**63), 2**63 - 1), st.booleans())
+def test_a_lease_is_read_as_it_is_written(task_id: bytes, number: int, bits: int, job: bool) -> None:
+    lease = Lease(task_id, number, bits, job)
     assert ids.parse_lease(ids.lease_token(lease)) == lease
 
 

@@ -23,22 +23,39 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from perdure.api import openapi, rest
+from perdure.api.auth import Gate
+from perdure.api.parking import Parking
 from perdure.client.http import HttpService
 from perdure.core import messages as m
+from perdure.core import workflow_messages as w
 from perdure.core.model import Failure
+from perdure.engine.engine import Engine
+from perdure.store.memory import MemoryStore
 from tests.api.calls import enqueue, payload, poll, succeed, task
 from tests.fuzz.effort import effort
 from tests.fuzz.running import Running, running
 
-WITH_ID = (
-    "GET /v1/tasks/{task_id}", "POST /v1/tasks/{task_id}/cancel", "POST /v1/tasks/{task_id}/retry",
-    "GET /v1/jobs/{job_id}", "GET /jobs/{job_id}", "GET /v1/jobs/{job_id}/result", "GET /jobs/{job_id}/result",
-    "POST /v1/jobs/{job_id}/cancel", "POST /jobs/{job_id}/cancel",
-)  # fmt: skip
-WITH_INPUT = ("GET /v1/tasks", "POST /v1/tasks", "POST /v1/tasks:batch", *WITH_ID)
-WITHOUT = ("GET /v1/queues", "GET /v1/workers", "GET /healthz")
+
+def _operations() -> dict[str, dict[str, Any]]:
+    """All that the document of a server has."""
+    engine = Engine(MemoryStore())
+    app = rest.build(engine, Gate(engine.store), Parking())
+    document = openapi.complete(app.openapi_schema.to_schema())
+    return {
+        f"{method.upper()} {path}": operation
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    }
+
+
+OPERATIONS = _operations()
+TAKING = [label for label, found in OPERATIONS.items() if found.get("parameters") or "requestBody" in found]
+"""Those that can be asked wrongly."""
 SERVERS = [("sqlite", False), ("sqlite", True), ("postgres", False), ("postgres", True)]
 NAMES = ["sqlite", "sqlite with keys", "postgres", "postgres with keys"]
+KNOWN = {"workflow_id": "w1", "activity_id": "a1"}
+"""What stands in the place of a path's parameter, where it is no task id."""
 FITS = [
     not_a_server_error, status_code_conformance, content_type_conformance, response_headers_conformance,
     response_schema_conformance,
@@ -76,14 +93,17 @@ class Target:
                 await service.complete(m.Complete([m.Completion(delivery.lease, "failed", failure=failure)]))
             else:
                 await service.heartbeat(m.Heartbeat(77, [m.Beat(delivery.lease, checkpoint=payload())]))
+        for name in ("w1", "w2"):
+            await service.start_workflow(w.StartWorkflow("flow", name, queue="nobody"))
         ids += await enqueue(service, task("waiting", queue="nobody"), task("canceled"), task("later", delay="1h"))
         await service.cancel(m.Cancel(ids[-2], "why"))
         return ids
 
     def ask(self, case: Case) -> Response:
         """What the server answers. It is not asked to wait: a moment says as much as 25 s do."""
-        if "wait" in case.query and isinstance(case.query["wait"], str) and case.query["wait"][:1].isdigit():
-            case.query["wait"] = "0.001"
+        for part in (case.query, case.body):
+            if isinstance(part, dict) and str(part.get("wait"))[:1] in "0123456789":
+                part["wait"] = "0.001" if part is case.query else 0.001
         return case.call(session=self.session, timeout=10.0)
 
 
@@ -101,10 +121,10 @@ def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def test_every_operation_is_asked(target: Target) -> None:
-    assert set(target.operations) == {*WITH_INPUT, *WITHOUT}
+    assert set(target.operations) == set(OPERATIONS)
 
 
-@pytest.mark.parametrize("label", [*WITH_INPUT, *WITHOUT])
+@pytest.mark.parametrize("label", list(OPERATIONS))
 def test_what_the_document_allows(target: Target, label: str) -> None:
     """It is accepted, or refused in a way that names the field: a schema cannot say all that limits.py checks."""
     operation = target.operations[label]
@@ -116,7 +136,7 @@ def test_what_the_document_allows(target: Target, label: str) -> None:
     )
     def ask(case: Case, known: str | None) -> None:
         if known is not None and case.path_parameters:
-            case.path_parameters = dict.fromkeys(case.path_parameters, known)
+            case.path_parameters = {name: KNOWN.get(name, known) for name in case.path_parameters}
         answer = target.ask(case)
         case.validate_response(answer, checks=FITS)
         if answer.status_code == 400:
@@ -137,7 +157,7 @@ def _is_kept(target: Target, sent: dict[str, Any], accepted: dict[str, Any]) -> 
         assert name not in sent or document[name] == sent[name]
 
 
-@pytest.mark.parametrize("label", WITH_INPUT)
+@pytest.mark.parametrize("label", TAKING)
 def test_what_the_document_forbids(target: Target, label: str) -> None:
     operation = target.operations[label]
 
@@ -155,7 +175,7 @@ def test_what_the_document_forbids(target: Target, label: str) -> None:
 
 
 @pytest.mark.parametrize("target", SERVERS[1::2], indirect=True, ids=NAMES[1::2])
-@pytest.mark.parametrize("label", [*WITH_INPUT, *WITHOUT])
+@pytest.mark.parametrize("label", list(OPERATIONS))
 def test_nobody_gets_in_without_a_key(target: Target, label: str) -> None:
     """SEC-02: but for the health check, whatever else a request says."""
 

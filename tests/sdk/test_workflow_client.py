@@ -231,7 +231,7 @@ def test_all_calls_block_without_an_event_loop(blocking: Perdure) -> None:
     assert cart.start_update("put", "plum").result(10) == 3
     assert cart.query("content") == ["apple", "pear", "plum"]
     assert (cart.started, cart.describe().run_id, cart.history().run_id) == (True, cart.run_id, cart.run_id)
-    app.signal_with_start("ClientCart", id="cart", signal="go")
+    app.signal_with_start("ClientCart", {"number": 1}, id="cart", signal="go")
     assert app.get_workflow_handle("cart", workflow=ClientCart).result(10) == Order(4)  # type: ignore[arg-type]
     assert app.update_with_start("ClientCart", {"number": 1}, id="other", update="put", update_input="x") == 1
     other = app.get_workflow_handle("other")

@@ -153,7 +153,7 @@ async def test_a_server_that_takes_no_writes_is_a_store_fault(
             await PostgresStore(postgres_database).open()
 
 
-@pytest.mark.parametrize("view", ["open_whole", "open_brief", "closed_whole", "closed_brief"])
+@pytest.mark.parametrize("view", ["open_whole_v2", "open_brief_v2", "closed_whole_v2", "closed_brief_v2"])
 async def test_views_follow_the_fields_of_a_task(store: PostgresStore, postgres_database: str, view: str) -> None:
     async with connected(postgres_database) as connection:
         prepared = await connection.prepare(f"select * from {view}")

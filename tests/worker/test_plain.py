@@ -16,7 +16,7 @@ from perdure.sdk.converter import from_payloads, to_payloads
 from perdure.sdk.logs import RUNNING
 from perdure.sdk.workflow import workflow
 from tests.worker.fake_server import FakeServer
-from tests.worker.working import add, multiply, own_workflows, server, working  # noqa: F401  # fixtures
+from tests.worker.working import add, multiply, working
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 
@@ -51,7 +51,11 @@ async def test_steps_run_in_the_thread_of_the_code(server: FakeServer) -> None:
     async with working(server):
         run = await server.done(await server.start("plain_arithmetic", 3))
     assert run.result == 45
-    assert run.names() == ["WorkflowExecutionStarted", *["StepStarted", "StepCompleted"] * 3, "WorkflowExecutionCompleted"]
+    assert run.names() == [
+        "WorkflowExecutionStarted",
+        *["StepStarted", "StepCompleted"] * 3,
+        "WorkflowExecutionCompleted",
+    ]
     assert [len(append.commands) for append in run.appends] == [1, 2, 2, 2]
     assert len(set(threads)) == 1
     assert threads[0] != threading.get_ident()
@@ -102,7 +106,7 @@ async def test_except_exception_does_not_catch_the_suspension(server: FakeServer
     def careful(ctx: Any) -> str:
         try:
             ctx.sleep("1d")
-        except Exception:
+        except Exception:  # noqa: BLE001
             return "caught"
         finally:
             left.append("unwound")
@@ -242,7 +246,7 @@ async def test_a_step_with_a_time_out(server: FakeServer) -> None:
     def timing(ctx: Any) -> Any:
         try:
             ctx.step("slow", gate.wait, 20, timeout=0.02, retries=0)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             return str(error)
 
     async with working(server):

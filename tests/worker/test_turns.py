@@ -15,7 +15,7 @@ from perdure.sdk.converter import from_payloads
 from perdure.sdk.logs import RUNNING
 from perdure.sdk.workflow import workflow
 from tests.worker.fake_server import FakeServer
-from tests.worker.working import add, multiply, own_workflows, server, working  # noqa: F401  # fixtures
+from tests.worker.working import add, multiply, working
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 
@@ -41,7 +41,11 @@ async def test_steps_run_here_and_each_costs_one_append(server: FakeServer) -> N
     async with working(server):
         run = await server.done(await server.start("arithmetic", 3))
     assert run.result == 45
-    assert run.names() == ["WorkflowExecutionStarted", *["StepStarted", "StepCompleted"] * 3, "WorkflowExecutionCompleted"]
+    assert run.names() == [
+        "WorkflowExecutionStarted",
+        *["StepStarted", "StepCompleted"] * 3,
+        "WorkflowExecutionCompleted",
+    ]
     assert [len(append.commands) for append in run.appends] == [1, 2, 2, 2]
     assert [append.final for append in run.appends] == [False, False, False, True]
     assert all(poll.turns for poll in server.polls)
@@ -198,7 +202,7 @@ async def test_steps_at_once_and_results_in_their_order(server: FakeServer) -> N
             gates[n].set()
         assert (await server.done(run)).result == [0, 1, 2]
     assert order == [2, 0, 1]
-    assert [len(append.commands) for append in run.appends][0] == 3
+    assert len(run.appends[0].commands) == 3
     assert len(run.appends) == 4
 
 
@@ -291,7 +295,7 @@ async def test_code_that_differs_from_the_history_fails_the_turn(server: FakeSer
 
 
 async def test_messages_that_arrive_while_it_closes_are_seen_first(server: FakeServer) -> None:
-    """unhandled_messages: the run is not closed, and its code sees them. The step that ended last does not run again."""
+    """unhandled_messages: the run is not closed, its code sees them. The step that ended last does not run again."""
     seen: list[Any] = []
 
     @workflow(name="listening")

@@ -9,7 +9,7 @@ import pytest
 
 from perdure.sdk.workflow import workflow
 from tests.worker.fake_server import FakeServer
-from tests.worker.working import add, multiply, own_workflows, server, working  # noqa: F401  # fixtures
+from tests.worker.working import add, multiply, working
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 

@@ -3,29 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
-
-from perdure.sdk.definition import WORKFLOWS
 from perdure.worker.worker import Worker
 from tests.worker.fake_server import FakeServer
-
-
-@pytest.fixture
-async def server() -> FakeServer:
-    return FakeServer()
-
-
-@pytest.fixture(autouse=True)
-def own_workflows() -> Iterator[None]:
-    """Workflows that a test makes are forgotten after it."""
-    before = dict(WORKFLOWS)
-    yield
-    WORKFLOWS.clear()
-    WORKFLOWS.update(before)
 
 
 @asynccontextmanager

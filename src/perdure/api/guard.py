@@ -104,21 +104,22 @@ class Guard:
         waiting = [it for it in connections if isinstance(it, Http) and it.awaited is not None]
         waiting.sort(key=lambda it: it.awaited or 0.0)
         surplus = len(connections) - (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE_DESCRIPTORS)
-        for number, connection in enumerate(waiting):
-            assert connection.awaited is not None
-            if number >= surplus and now - connection.awaited < REQUEST_SECONDS:
+        for number, late in enumerate(waiting):
+            assert late.awaited is not None
+            if number >= surplus and now - late.awaited < REQUEST_SECONDS:
                 break
-            connection.transport.abort()
+            late.transport.abort()
         if surplus > 0:
             log.warning("%d connections are too many: the descriptors of this process run out", len(connections))
         held = {it: size for it in connections if (size := _held(it))}
-        total = sum(held.values())
-        for connection_, size in sorted(held.items(), key=lambda item: -item[1]):
-            if total <= MAX_UNFINISHED:
+        total = left = sum(held.values())
+        for connection, size in sorted(held.items(), key=lambda item: -item[1]):
+            if left <= MAX_UNFINISHED:
                 break
-            log.warning("a connection is closed: unfinished requests have %d bytes, %d of them its own", total, size)
-            connection_.transport.abort()
-            total -= size
+            connection.transport.abort()
+            left -= size
+        if left < total:
+            log.warning("unfinished requests had %d bytes; the connections of the largest are closed", total)
 
 
 def _held(connection: object) -> int:

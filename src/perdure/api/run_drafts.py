@@ -128,13 +128,8 @@ class RunDraftsman:
         )
 
     def query(self, run: Run, task: Task, body: w.QueryWorkflow, now: int) -> c.Enqueue:
-        """The job in the run's lane that asks its code; see workflow_messages.QUERY."""
-        query = w.QueryWorkflow(
-            workflow_id=run.workflow_id,
-            name=limits.name(body.name, "name"),
-            input=limits.payload(body.input, "input"),
-            run_id=ids.text(run.id),
-        )
+        """The job in the run's lane that asks its code; see workflow_messages.QUERY. The body was checked before."""
+        query = w.QueryWorkflow(run.workflow_id, body.name, body.input, ids.text(run.id))
         payload = packed((Payload({"encoding": "binary/plain"}, packed(query, "input")),), "input")
         draft = Task(
             b"", self._namespace, w.QUERY, State.ENQUEUED, lane(self._namespace, task.queue, TURNS), 0, 0,
@@ -164,6 +159,11 @@ def append(item: w.Append, identity: str, build: str) -> c.Append:
         identity=identity,
         build=build,
     )
+
+
+def check_query(body: w.QueryWorkflow) -> None:
+    limits.name(body.name, "name")
+    limits.payload(body.input, "input")
 
 
 def workflow_id(value: str) -> str:

@@ -20,7 +20,7 @@ from perdure.api.workflow_views import RUNNING, STATUSES, run_view
 from perdure.core import commands as c
 from perdure.core import ids, limits, pages
 from perdure.core import workflow_messages as w
-from perdure.core.describe import is_ready
+from perdure.core.describe import is_ready, run_waits_for
 from perdure.core.errors import IllegalMove, InvalidArgument, NotFound, NoWorker, PerdureError, Unavailable
 from perdure.core.messages import Completion
 from perdure.core.model import SECOND, Failure, Lease, Payloads, Task, unpack
@@ -157,13 +157,18 @@ class Workflows:
     # -------------------------------------------------------------------------------------------------------- queries
     async def query(self, body: w.QueryWorkflow) -> w.QueryReply:
         """By a job that a worker of the run's queue takes like a turn."""
-        wait = limits.wait(body.wait)
+        end = time.monotonic() + limits.wait(body.wait)
+        run_drafts.check_query(body)
         task, run = await self._load(body.workflow_id, body.run_id)
+        task, run = await self._parking.hold(self._begun(task, run, end))
+        if run.event_count == 1:
+            raise NoWorker(f"the run has not begun: it waits for {run_waits_for(task, run, ())}", field="queue")
         command = self._drafts.query(run, task, body, self._engine.now())
         made = (await self._engine.apply([command]))[0]
         if not isinstance(made, c.Enqueued):
             raise as_error(made)
-        watch = self._engine.watch(made.task_id, wait, namespace=self._namespace, whole=False)
+        left = max(0.0, end - time.monotonic())
+        watch = self._engine.watch(made.task_id, left, namespace=self._namespace, whole=False)
         job = await self._parking.hold(watch)
         match None if job is None else job.state:
             case State.SUCCEEDED:
@@ -172,6 +177,16 @@ class Workflows:
                 return w.QueryReply(failure=_failure(job))
         await self._engine.apply([c.Cancel(namespace=self._namespace, task_id=made.task_id)])
         raise NoWorker(await self._unanswered(task.queue), field="queue", retry_after=1.0)
+
+    async def _begun(self, task: Task, run: Run, end: float) -> tuple[Task, Run]:
+        """The run once its code has begun, or as it is at the `end`: before that there is nothing to ask."""
+        while run.event_count == 1 and (left := end - time.monotonic()) > 0:
+            with self._engine.watches.news(run.id) as news:
+                task = await self._row(run.id)
+                run = await self._run_of(task, run.workflow_id)
+                if run.event_count == 1:
+                    await first(news, left)
+        return task, run
 
     async def _unanswered(self, queue: str) -> str:
         with reading():

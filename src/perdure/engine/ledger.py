@@ -147,8 +147,9 @@ class Ledger:
             tasks = self._written(write)
             if tasks:
                 await verb(tasks)
-        if self._attempts:
-            await batch.record(self._attempts)
+        kept = [attempt for attempt in self._attempts if self._writes.get(attempt.task_id) is not _Write.DELETE]
+        if kept:
+            await batch.record(kept)
         if new:
             await batch.put_runs(new)
         if self._pages:

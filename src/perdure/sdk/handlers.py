@@ -25,7 +25,7 @@ from perdure.sdk.failure import to_failure
 from perdure.sdk.hints import ANY, Hint
 from perdure.sdk.task import place
 from perdure.sdk.waiting import Wait
-from perdure.sdk.workflow_errors import failure_of
+from perdure.sdk.workflow_errors import STOPPED, failure_of
 
 if TYPE_CHECKING:
     from perdure.sdk.run_state import RunState
@@ -142,7 +142,7 @@ class Handlers:
 
         def ended(_: object, error: BaseException | None) -> None:
             self._finished(handler.name)
-            if error is not None:
+            if error is not None and not isinstance(error, STOPPED):
                 self._failed(error)
 
         self._spawn(handler.function, (value,) if handler.takes else (), ended)
@@ -216,7 +216,7 @@ class Handlers:
             except InvalidArgument as fault:
                 error = fault
         if error is not None:
-            if not isinstance(error, Exception):
+            if not isinstance(error, (Exception, *STOPPED)):
                 self._failed(error)  # the run ends with it, and the server answers
                 return
             failure = failure_of(error)

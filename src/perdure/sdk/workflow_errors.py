@@ -17,7 +17,6 @@ An exception that leaves the workflow function fails the run, whatever it is, un
 from __future__ import annotations
 
 import asyncio
-import traceback
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -170,8 +169,3 @@ def _parts(error: BaseException) -> Iterator[BaseException]:
             yield from _parts(part)
     else:
         yield error
-
-
-def stack_of(error: BaseException) -> str:
-    """The traceback as text."""
-    return "".join(traceback.format_exception(error))

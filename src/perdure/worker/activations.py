@@ -1,9 +1,9 @@
-"""The thread in which the code of async workflows runs, so that code that blocks can stall neither the worker's loop nor
-its heartbeats.
+"""The thread in which the code of async workflows runs, so that code that blocks can stall neither the worker's loop
+nor its heartbeats.
 
-One thread is enough: the code only computes, and waiting is what workflows do elsewhere. What is given to it in one turn
-of the loop is run in one go, and the results come back with one call of the loop. When the code hangs (watchdog.py), its
-activation is given up and a new thread takes over.
+One thread is enough: the code only computes, and waiting is what workflows do elsewhere. What is given to it in one
+turn of the loop is run in one go, and the results come back with one call of the loop. When the code hangs
+(watchdog.py), its activation is given up and a new thread takes over.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 the rest gathers behind it.
 
 An append that got no answer is repeated as it was: the server knows one that it has by `after`, and answers it as the
-first time. An append that the server has no answer for, as when it fails at storing that very one, steps aside and comes
-again later; after a few times its turn fails, so that people see why the run stands still. The leases are kept alive
-meanwhile; one that a heartbeat finds lost takes its append with it.
+first time. An append that the server has no answer for, as when it fails at storing that very one, steps aside and
+comes again later; after a few times its turn fails, so that people see why the run stands still. The leases are kept
+alive meanwhile; one that a heartbeat finds lost takes its append with it.
 """
 
 from __future__ import annotations

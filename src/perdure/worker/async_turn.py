@@ -72,6 +72,7 @@ class AsyncTurn(TurnInHand):
         cached.instance.machine.accepted()
         if final:
             cached.last = self.last
+            cached.read += self.sent
             self.finish()
             if cached.instance.closed:
                 self.turns.drop(cached)

@@ -95,7 +95,7 @@ class Run:
         environment: Environment = BARE,
     ) -> None:
         self.delivery = delivery
-        self.task = task
+        self.task = None if delivery.turn is not None else task  #: a workflow may have the name of a task
         self.environment = environment
         self.ctx = Context(delivery, lambda: changed(self), environment.converter, environment.state)
         self.entered: list[Middleware] = []  #: whose `before` was called, and neither `after` nor `error` yet

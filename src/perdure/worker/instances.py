@@ -21,7 +21,7 @@ _FACTOR = 4
 
 
 class Cached:
-    """A run in memory. `last` is the id of the last event that it has seen, `read` the bytes of its history."""
+    """A run in memory. `last` is the id of the last event that it has seen, `read` the bytes of its history, about."""
 
     __slots__ = ("broken", "instance", "last", "read")
 

@@ -20,6 +20,7 @@ more is passed over (RPLY-21).
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -38,10 +39,14 @@ from perdure.sdk.workflow_errors import Dropped, ForbiddenError, NonDeterminismE
 from perdure.worker.matching import COMMAND_EVENTS, matches, missing, unexpected
 from perdure.worker.outcomes import OUTCOMES
 
+log = logging.getLogger("perdure.workflow")
+
 __all__ = ["Code", "Instance", "Machine", "Outcome", "Pending"]
 
 STEP_TIMER = "step:"
 """How the ids of timers between the attempts of a step begin; those of the code do not."""
+LONG = 10_000
+"""Events of a history from which on there is a warning (RPLY-26)."""
 VERSION = "version"
 """Name of the markers that `version` records."""
 
@@ -129,6 +134,8 @@ class Machine:
         self._commands: list[TurnCommand] = []
         self._command_id = 0  #: of the event of the next new command
         self._sent_up_to = 0
+        self._name = ""
+        self._warned_at = 0
         self.read_only = ""  #: what is running that may not issue anything: "a query", ...
         self.error: BaseException | None = None  #: what ended it; nothing is issued after it
         self.now = 0  #: microseconds: the time of the last WorkflowTaskStarted applied
@@ -205,6 +212,9 @@ class Machine:
         self.activation = started.id
         accepted: list[Event] = []
         if self._live:
+            if started.id >= LONG > self._warned_at:
+                log.warning("%s: its history has %d events: it should continue as new", self._name, started.id)
+                self._warned_at = started.id
             self._command_id = started.id + 2
             self._sent_up_to = started.id
             self._events, self._next = [], 0
@@ -256,6 +266,7 @@ class Machine:
             if (child := self._open.get(attributes.initiated_event_id)) is not None:
                 child.start(event)
         elif kind is e.WorkflowExecutionStarted:
+            self._name = f"workflow {attributes.workflow_type} {attributes.workflow_id}"
             self._code.start(event)
         elif kind is e.StepCompleted or kind is e.StepFailed:
             self._apply_step(event)

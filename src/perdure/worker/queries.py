@@ -4,6 +4,7 @@ history."""
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,7 +20,7 @@ from perdure.worker.history import events_after, fetch
 from perdure.worker.instances import Cached
 from perdure.worker.machine import Instance
 from perdure.worker.plain import PlainCode
-from perdure.worker.watchdog import Hanging
+from perdure.worker.watchdog import Hanging, interrupt
 
 if TYPE_CHECKING:
     from perdure.worker.turns import Turns
@@ -33,10 +34,10 @@ class Query:
     def __init__(self, turns: Turns, run: Run) -> None:
         self._turns = turns
         self._run = run
-        self._asked = msgspec.msgpack.decode(run.delivery.payload[0].data, type=QueryWorkflow)
+        self.asked = msgspec.msgpack.decode(run.delivery.payload[0].data, type=QueryWorkflow)
 
     def begin(self) -> None:
-        run_id = self._asked.run_id or ""
+        run_id = self.asked.run_id or ""
         held = self._turns.held(run_id)
         if held is not None and held.sending:  # what the code would show may come to nothing
             held.when_quiet(self.begin)
@@ -46,7 +47,7 @@ class Query:
             self._turns.keep(asyncio.get_running_loop().create_task(self._replay()))
 
     async def _replay(self) -> None:
-        turns, asked = self._turns, self._asked
+        turns, asked = self._turns, self.asked
         try:
             pages = await fetch(turns.service, asked.workflow_id, asked.run_id, 0, lambda: not self._run.ended)
         except PerdureError as error:
@@ -64,8 +65,7 @@ class Query:
             cached.last, cached.read = events[-1].id, sum(map(len, pages))
             turns.activations.add(_Asking(self, cached, events))
         else:
-            code = PlainCode(workflow, turns.environment, asked.run_id or "")
-            turns.threads.call(lambda: self._ask_plain(code, events), self.answer)
+            _AskingPlain(self, turns, PlainCode(workflow, turns.environment, asked.run_id or ""), events).begin()
 
     def ask(self, instance: Instance, events: list[Event]) -> Answer:
         """In the activation thread."""
@@ -75,18 +75,10 @@ class Query:
                 instance.run()
             if not instance.machine.activation:
                 raise Conflict("the run has not begun")
-            return instance.query(self._asked.name, self._asked.input)
+            return instance.query(self.asked.name, self.asked.input)
         except Hanging:
             raise
         except BaseException as error:  # noqa: BLE001 - the handler's own code, and it may raise anything
-            return error
-
-    def _ask_plain(self, code: PlainCode, events: list[Event]) -> Answer:
-        """In a thread of its own."""
-        try:
-            code.machine.feed(events)
-            return code.query(self._asked.name, self._asked.input)
-        except BaseException as error:  # noqa: BLE001 - as above
             return error
 
     def answer(self, answer: Answer) -> None:
@@ -104,7 +96,7 @@ class Query:
 
     def keep(self, cached: Cached, faulty: bool) -> None:
         """A run that was replayed: for the next question, or the next turn."""
-        run_id = self._asked.run_id
+        run_id = self.asked.run_id
         if faulty or run_id is None or self._turns.held(run_id) or self._turns.cached(run_id):
             self._turns.drop(cached)
         else:
@@ -134,6 +126,52 @@ class _Asking:
 
     def progress(self) -> int:
         return self._cached.instance.machine.activation
+
+
+class _AskingPlain:
+    """A question to plain code, which runs from the top in a thread."""
+
+    def __init__(self, query: Query, turns: Turns, code: PlainCode, events: list[Event]) -> None:
+        self._query = query
+        self._turns = turns
+        self._code = code
+        self._events = events
+        self._thread: int | None = None
+        self._lock = threading.Lock()
+
+    def begin(self) -> None:
+        self._turns.watchdog.watch(self)
+        self._turns.threads.call(self._work, self._done)
+
+    def _work(self) -> Answer:
+        asked = self._query.asked
+        try:
+            self._thread = threading.get_ident()
+            self._code.machine.feed(self._events)
+            answer = self._code.query(asked.name, asked.input)
+            with self._lock:
+                self._thread = None
+            return answer
+        except BaseException as error:  # noqa: BLE001 - the application's own code, and it may raise anything
+            self._thread = None
+            return error
+
+    def _done(self, answer: Answer) -> None:
+        self._turns.watchdog.leave(self)
+        self._query.answer(answer)
+
+    def thread(self) -> int | None:
+        return self._thread
+
+    def progress(self) -> object:
+        return self._code.machine.activation
+
+    def hangs(self, thread: int, fault: Failure) -> None:
+        with self._lock:
+            if self._thread == thread:
+                interrupt(thread)
+        self._turns.watchdog.leave(self)
+        self._query.refuse(fault)
 
 
 def _failure(error: BaseException) -> Failure:

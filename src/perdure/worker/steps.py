@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import random
 from collections.abc import Callable
-from contextvars import copy_context
+from contextvars import Context
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -53,7 +53,11 @@ class Attempt:
         environment: Environment,
         ended: Callable[[StepEnd], None],
     ) -> None:
-        task = call.function if isinstance(call.function, Task) else None
+        task: Task[..., Any] | None = None
+        payload: Payloads = ()
+        if isinstance(call.function, Task):
+            task = call.function
+            payload = environment.converter.to_payloads(_only(call, task), "payload", task.payload)
         self.claim = claim
         self.call = call
         self.ended = ended
@@ -66,9 +70,7 @@ class Attempt:
             queue=parent.queue,
             attempt=claim.attempt,
             max_attempts=call.retry.max_attempts,
-            payload=()
-            if task is None
-            else environment.converter.to_payloads(_only(call, task), "payload", task.payload),
+            payload=payload,
             headers=parent.headers,
             start_to_close=call.timeout,
             retry=call.retry,
@@ -143,9 +145,8 @@ class Attempt:
         policy, attempt = self.call.retry, self.claim.attempt
         if not failure.retryable or failure.type in policy.fatal_types or attempt >= policy.max_attempts:
             return StepEnd(self.claim.step_id, None, failure)
-        return StepEnd(
-            self.claim.step_id, None, failure, policy.wait(attempt, random.random()) if wait is None else wait
-        )
+        pause = policy.wait(attempt, random.random()) if wait is None else wait
+        return StepEnd(self.claim.step_id, None, failure, pause)
 
 
 class Steps:
@@ -189,10 +190,11 @@ async def _run_async(attempt: Attempt) -> None:
 
 
 def run_here(attempt: Attempt) -> StepEnd | None:
-    """Run the plain function of a step in the calling thread. What it sets in context variables is forgotten then."""
+    """Run the plain function of a step in the calling thread. It sees nothing of what is around it, such as the workflow
+    whose code runs there, and what it sets in context variables is forgotten."""
     if attempt.run.task is not None:
-        return attempt.completed(run_plain(attempt.run))
-    return copy_context().run(_run_here, attempt)
+        return attempt.completed(Context().run(run_plain, attempt.run))
+    return Context().run(_run_here, attempt)
 
 
 def _run_here(attempt: Attempt) -> StepEnd:

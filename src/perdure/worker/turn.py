@@ -44,6 +44,7 @@ class TurnInHand:
         self.spared = turns.spared.pop(self.turn.run_id, [])  #: the same, of an earlier turn that was put off
         self.last = 0  #: id of the last event of the history
         self.sending = False
+        self.sent = 0  #: bytes
         self.over = False
         self._quiet: list[Callable[[], None]] = []
 
@@ -63,8 +64,9 @@ class TurnInHand:
             call()
 
     def stop(self) -> None:
-        """Its lease was lost, or the worker leaves: `ctx.stop` says which. Steps that still run are interrupted."""
-        if not self.over:
+        """Its lease was lost, or the worker leaves: `ctx.stop` says which. Steps that still run are interrupted. A
+        cancel is nothing for a turn: it comes as a message."""
+        if not self.over and self.run.ctx.stop != "cancel":
             self.leave(None if self.run.ctx.stop == "lost" else released(self.run))
 
     # ------------------------------------------------------------------------------------------------------ sending
@@ -73,7 +75,9 @@ class TurnInHand:
         that ends within it would not match the code any more."""
         self.sending = True
         append = Append(self.run.delivery.lease, after, commands, final)
-        self.turns.appender.add(Sending(self.run, append, partial(self._answered, accepted)))
+        sending = Sending(self.run, append, partial(self._answered, accepted))
+        self.sent += sending.size
+        self.turns.appender.add(sending)
 
     def _answered(self, accepted: Callable[[], None], answer: Appended) -> None:
         if self.over:

@@ -1,4 +1,4 @@
-"""All workflow runs of a worker: the turns in its hands, those that wait in its memory, and the questions about them."""
+"""All workflow runs of a worker: the turns in its hands, the runs that wait in its memory, the questions about them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from perdure.worker.activations import Activations
 from perdure.worker.appends import Appender
 from perdure.worker.async_code import AsyncCode
 from perdure.worker.async_turn import AsyncTurn
-from perdure.worker.execute import Environment, Run
+from perdure.worker.execute import Environment, Run, released
 from perdure.worker.history import fetch
 from perdure.worker.instances import Cached, Instances
 from perdure.worker.machine import Instance
@@ -43,7 +43,8 @@ def is_turn(item: Delivery) -> bool:
 
 class Turns:
     """`ended` is called with a run that this worker is done with, and what is to be reported about it, if anything;
-    `draining` says whether the worker leaves. To be used on its loop."""
+    `draining` says whether the worker leaves. To be used on its loop. TypeError for a workflow that is annotated with
+    what cannot be read."""
 
     def __init__(
         self,
@@ -66,6 +67,9 @@ class Turns:
         self.activations = Activations(self.watchdog)
         self.instances = Instances(self.drop)
         self.steps = Steps(threads)
+        for workflow in workflows.values():  # an annotation that cannot be read must fail here, and not the runs
+            environment.converter.prepare(workflow.payload)
+            environment.converter.prepare(workflow.result)
         self._loop = asyncio.get_running_loop()
         self._in_hand: dict[str, TurnInHand] = {}  #: by run id
         self.spared: dict[str, list[StepEnd]] = {}  #: by run id, the oldest first
@@ -113,6 +117,9 @@ class Turns:
         turn = self.held(run.delivery.task_id)
         if turn is not None and turn.run is run:
             turn.stop()
+        elif run.delivery.turn is None:
+            outcomes = {"lost": None, "cancel": Completion(run.delivery.lease, "canceled")}
+            self.ended(run, outcomes.get(run.ctx.stop, released(run)))
 
     def cached(self, run_id: str) -> Cached | None:
         """The run in memory, if an async one is here and waits."""
@@ -129,8 +136,8 @@ class Turns:
         return self._in_hand.get(run_id)
 
     def spare(self, run_id: str, ends: list[StepEnd]) -> None:
-        """Keep for the next turn how steps have ended, when all that was wrong with this one is that messages came: they
-        need not run again if that turn comes here."""
+        """Keep for the next turn how steps have ended, when all that was wrong with this one is that messages came:
+        they need not run again if that turn comes here."""
         if ends:
             self.spared[run_id] = ends
             if len(self.spared) > MOST_SPARED:

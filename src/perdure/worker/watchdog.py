@@ -1,8 +1,8 @@
 """Finds workflow code that does not come back: that loops, or blocks in spite of guard.py.
 
-Code only computes between two waits, so what takes longer than the limit is a fault of it: its turn fails, with the place
-where it is, and others go on. The clock is that of the code which runs in a thread, so many of them together are no
-reason (field case B109), and it starts again whenever the code gets further in its history. Time in which the whole
+Code only computes between two waits, so what takes longer than the limit is a fault of it: its turn fails, with the
+place where it is, and others go on. The clock is that of the code which runs in a thread, so many of them together are
+no reason (field case B109), and it starts again whenever the code gets further in its history. Time in which the whole
 process did not run does not count.
 """
 

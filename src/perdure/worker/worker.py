@@ -293,10 +293,7 @@ class Worker:
     def _start(self, ask: Ask, deliveries: list[Delivery], admitted: list[bool]) -> None:
         beat_at = time.monotonic() + ACKNOWLEDGE_SECONDS
         changed, given = self._heartbeats.changed, self._environment
-        runs = [
-            Run(item, None if is_turn(item) else self._tasks.get(item.type), changed, beat_at, given)
-            for item in deliveries
-        ]
+        runs = [Run(item, self._tasks.get(item.type), changed, beat_at, given) for item in deliveries]
         self._heartbeats.add(runs)
         refused = []
         for run, fits in zip(runs, admitted, strict=True):

@@ -52,7 +52,7 @@ def _(stack: ExitStack) -> None:
     def cancel(task: Task, command: c.Cancel, now: int) -> Any:
         effects = real(task, command, now)
         if effects and effects[0].task.state == State.LEASED:
-            return [decide._close(effects[0].task, decide.Cause.FORCE, now)]
+            return [decide.close(effects[0].task, decide.Cause.FORCE, now)]
         return effects
 
     change(stack, decide, "cancel", cancel)

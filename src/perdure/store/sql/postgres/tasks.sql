@@ -5,7 +5,7 @@
 -- name: lock
 -- Open tasks by id, without payload and headers; those that are held elsewhere are skipped.
 with locked as materialized (
-    select * from open_brief where id = any($1::uuid[]) for update skip locked
+    select * from open_brief_v2 where id = any($1::uuid[]) for update skip locked
 )
 select locked.*, clock.now, clock.xid
 from (select count(*), now_us() as now, pg_current_xact_id()::text::bigint as xid from locked) as clock
@@ -14,7 +14,7 @@ left join locked on true;
 -- name: lock_waiting
 -- Open tasks by id, without payload and headers; waits for those that are held elsewhere, in order of id.
 with locked as materialized (
-    select * from open_brief where id = any($1::uuid[])
+    select * from open_brief_v2 where id = any($1::uuid[])
     order by id
     for update
 )
@@ -28,20 +28,20 @@ select id from closed_tasks where id = any($1::uuid[]);
 
 -- name: trace
 -- Tasks by id, open or closed, without payload, headers and result; one snapshot.
-select * from open_brief where id = any($1::uuid[])
+select * from open_brief_v2 where id = any($1::uuid[])
 union all
-select * from closed_brief where id = any($1::uuid[]);
+select * from closed_brief_v2 where id = any($1::uuid[]);
 
 -- name: read
 -- Tasks by id, open or closed, whole; one snapshot.
-select * from open_whole where id = any($1::uuid[])
+select * from open_whole_v2 where id = any($1::uuid[])
 union all
-select * from closed_whole where id = any($1::uuid[]);
+select * from closed_whole_v2 where id = any($1::uuid[]);
 
 -- name: find
 -- Open and closed tasks that pass a filter, newest id first, without payload, headers and result.
 (
-    select * from open_brief
+    select * from open_brief_v2
     where id < $1::uuid and namespace = $2
         and ($3::smallint is null or state = $3)
         and ($4::text is null or queue = $4)
@@ -53,7 +53,7 @@ select * from closed_whole where id = any($1::uuid[]);
 )
 union all
 (
-    select * from closed_brief
+    select * from closed_brief_v2
     where id < $1::uuid and namespace = $2
         and ($3::smallint is null or state = $3)
         and ($4::text is null or queue = $4)
@@ -74,7 +74,7 @@ with locked as materialized (
         as demand (lane, most, priority, place, id)
     cross join lateral (
         select *
-        from open_whole as task
+        from open_whole_v2 as task
         where task.lane = demand.lane and task.place is not null
             and (task.priority, task.place, task.id) > (demand.priority, demand.place, demand.id)
         order by task.priority, task.place, task.id
@@ -90,7 +90,7 @@ left join locked on true;
 -- Tasks whose alarm has gone off, oldest first, without payload and headers.
 with locked as materialized (
     select *
-    from open_brief
+    from open_brief_v2
     where wake_at > $3 and wake_at <= (select coalesce($2::bigint, now_us()))
     order by wake_at
     limit $1
@@ -103,7 +103,7 @@ left join locked on true;
 -- name: leased_by
 -- Tasks that a worker process holds, whole.
 with locked as materialized (
-    select * from open_whole where session = $1 and state = 2 order by id limit $2 for update skip locked
+    select * from open_whole_v2 where session = $1 and state = 2 order by id limit $2 for update skip locked
 )
 select locked.*, clock.now, clock.xid
 from (select count(*), now_us() as now, pg_current_xact_id()::text::bigint as xid from locked) as clock
@@ -113,7 +113,7 @@ left join locked on true;
 -- Tasks that one poll of a worker process got and whose receipt was not acknowledged, whole.
 with locked as materialized (
     select *
-    from open_whole
+    from open_whole_v2
     where session = $1 and poll = $3 and state = 2 and not received
     order by id
     limit $2
@@ -242,7 +242,7 @@ with held as materialized (
 ),
 ready as materialized (
     select *
-    from open_whole as task
+    from open_whole_v2 as task
     where task.lane = $8 and task.place is not null and (task.priority, task.place, task.id) > ($10, $11, $12)
     order by task.priority, task.place, task.id
     limit $9

@@ -41,7 +41,7 @@ where tasks.id = v.id;
 -- Open tasks whose parent is a run, from behind an id on, in order of id, without payload and headers; those that are
 -- held elsewhere are skipped.
 with locked as materialized (
-    select * from open_brief where parent_run_id = $1 and id > $3 order by id limit $2 for update skip locked
+    select * from open_brief_v2 where parent_run_id = $1 and id > $3 order by id limit $2 for update skip locked
 )
 select locked.*, clock.now, clock.xid
 from (select count(*), now_us() as now, pg_current_xact_id()::text::bigint as xid from locked) as clock
@@ -49,7 +49,7 @@ left join locked on true;
 
 -- name: open_children
 -- The first of them, without locks.
-select * from open_brief where parent_run_id = $1 order by id limit $2;
+select * from open_brief_v2 where parent_run_id = $1 order by id limit $2;
 
 -- name: delete
 -- Delete open tasks that leave no closed row, fenced by the lease, and their attempts; how many.
@@ -156,7 +156,7 @@ where inbox.run_id = moved.run_id;
 -- name: find_runs
 -- As `find`, of a workflow id.
 (
-    select * from open_brief
+    select * from open_brief_v2
     where id in (
         select id from tasks
         where namespace = $2 and workflow_id = $9 and id < $1::uuid
@@ -171,7 +171,7 @@ where inbox.run_id = moved.run_id;
 )
 union all
 (
-    select * from closed_brief
+    select * from closed_brief_v2
     where id in (
         select id from closed_tasks
         where namespace = $2 and workflow_id = $9 and id < $1::uuid

@@ -47,10 +47,8 @@ create index tasks_workflow on tasks (namespace, workflow_id, id) where workflow
 create index closed_tasks_workflow on closed_tasks (namespace, workflow_id, id) where workflow_id is not null;
 
 -- A task as statements answer it: the fields of core/model.py Task in their order, so that a row becomes a Task without
--- a look-up by name. "Brief" leaves payload, headers and result out.
-drop view open_whole, open_brief, closed_whole, closed_brief;
-
-create view open_whole as
+-- a look-up by name. "Brief" leaves payload, headers and result out. The version before reads the views of 0001.
+create view open_whole_v2 as
 select
     id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, 0 as rowid, payload, headers,
     idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of, priority, fairness_key, place,
@@ -61,7 +59,7 @@ select
     null::bytea as result, null::bigint as closed_at
 from tasks;
 
-create view open_brief as
+create view open_brief_v2 as
 select
     id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, 0 as rowid, null::bytea as payload,
     null::bytea as headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of, priority,
@@ -72,7 +70,7 @@ select
     null::bytea as result, null::bigint as closed_at
 from tasks;
 
-create view closed_whole as
+create view closed_whole_v2 as
 select
     id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, 0 as rowid, payload, headers,
     idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of, priority, fairness_key,
@@ -84,7 +82,7 @@ select
     done_bits, done_state, parent_run_id, parent_event_id, result, closed_at
 from closed_tasks;
 
-create view closed_brief as
+create view closed_brief_v2 as
 select
     id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, 0 as rowid, null::bytea as payload,
     null::bytea as headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of, priority,

@@ -48,7 +48,7 @@ CHILD = child(Kind.WORKFLOW, "invoice")
     [
         (task(State.ENQUEUED), run(), [], None, "its start time"),
         (task(State.ENQUEUED, place=1), run(), [], 0, "a worker: none is registered for queue 'orders'"),
-        (task(State.ENQUEUED, place=1), run(), [], 2, "a free worker on queue 'orders': its code is to go on"),
+        (task(State.ENQUEUED, place=1), run(), [], 2, "a free worker on queue 'orders'"),
         (task(State.LEASED, worker="w"), run(), [], None, "worker w to acknowledge receipt"),
         (task(State.LEASED, worker="w", received=True), run(), [], None, "worker w, which runs its code"),
         (task(State.RETRY_WAIT), run(failures=4), [], None, "the next try of its turn, which failed 4 times in a row"),

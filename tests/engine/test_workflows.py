@@ -179,6 +179,20 @@ async def test_a_run_does_not_close_over_a_signal(flows: Flows) -> None:
     assert (await again.append(DONE)).state == State.SUCCEEDED
 
 
+async def test_what_a_step_has_done_is_kept_when_the_close_is_put_off(flows: Flows) -> None:
+    """STEP-13: a committed step never runs again, nor one that ended just before a signal came."""
+    run_id = await flows.start()
+    turn = await flows.turn()
+    await turn.append(t.StartStep(step_id=1, name="a"), final=False)
+    await flows.signal("wait")
+    with pytest.raises(UnhandledMessages):
+        await turn.append(t.CompleteStep(step_id=1), t.RecordMarker(marker_name="m"), DONE)
+    assert (await flows.names(run_id))[4:] == ["StepStarted", "StepCompleted", "WorkflowTaskFailed"]
+    again = await flows.turn()
+    assert again.names == ["WorkflowExecutionSignaled", SCHEDULED, BEGUN]
+    assert (await again.append(DONE)).state == State.SUCCEEDED
+
+
 async def test_continue_as_new_takes_the_inbox_along(flows: Flows) -> None:
     """RPLY-23, RPLY-25."""
     run_id = await flows.start()
@@ -527,6 +541,15 @@ async def test_a_run_begins_again_from_an_event(drive: Drive, flows: Flows, cloc
     await turn.append(DONE)
     run = await flows.run(new_id)
     assert (run.children, run.reset_run_id, run.reset_event_id) == (0, run_id, 6)
+
+
+async def test_a_reset_keeps_what_was_asked_for_together(flows: Flows) -> None:
+    """In the middle of the commands of one activation there is no way back to."""
+    run_id = await flows.start()
+    await (await flows.turn()).append(activity("a"), timer("t"), t.RecordMarker(marker_name="m"))
+    new_id = await _reset(flows.drive, flows, run_id, 6)
+    assert await flows.names(new_id) == [*FIRST, "WorkflowTaskFailed"]
+    assert (await flows.run(new_id)).children == 0
 
 
 async def test_a_closed_run_begins_again(drive: Drive, flows: Flows) -> None:

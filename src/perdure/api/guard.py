@@ -103,7 +103,8 @@ class Guard:
         connections = self._state.connections
         waiting = [it for it in connections if isinstance(it, Http) and it.awaited is not None]
         waiting.sort(key=lambda it: it.awaited or 0.0)
-        surplus = len(connections) - (resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE_DESCRIPTORS)
+        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        surplus = 0 if most == resource.RLIM_INFINITY else len(connections) - (most - SPARE_DESCRIPTORS)
         for number, late in enumerate(waiting):
             assert late.awaited is not None
             if number >= surplus and now - late.awaited < REQUEST_SECONDS:

@@ -42,10 +42,6 @@ _NAMED = 3  #: children that are named; of more there is only the number
 def run_waits_for(task: Task, run: Run, children: Sequence[Task], pollers: int | None = None) -> str:
     """The same for a workflow run, given its open children. `pollers`: how many worker processes poll its queue."""
     match task.state:
-        case State.ENQUEUED if task.place is not None and pollers == 0:
-            return f"a worker: none is registered for queue {task.queue!r}"
-        case State.ENQUEUED if task.place is not None:
-            return f"a free worker on queue {task.queue!r}: its code is to go on"
         case State.RETRY_WAIT:
             return f"the next try of its turn, which failed {run.failures} times in a row"
         case State.LEASED if task.received:

@@ -31,10 +31,14 @@ from perdure.core.events import (
     Event,
     StartChildWorkflowExecutionFailed,
     StartChildWorkflowExecutionInitiated,
+    StepCompleted,
+    StepFailed,
     TimerCanceled,
     TimerFired,
     TimerStarted,
     WorkflowExecutionSignaled,
+    WorkflowExecutionUpdateAccepted,
+    WorkflowExecutionUpdateCompleted,
     WorkflowTaskCompleted,
     WorkflowTaskFailed,
     WorkflowTaskScheduled,
@@ -96,18 +100,40 @@ def reset(task: Task, run: Run, holder: bytes, command: c.Reset, now: int, mint:
 
 
 def _kept(history: Sequence[Event], last: int) -> list[Event]:
-    """The events up to `last`, without a turn that was not completed by then."""
+    """The events up to `last`, without a turn that was not completed by then. Of the commands that the code issued
+    together all are kept or none, because a replay compares them so."""
     if not 1 <= last <= len(history):
         raise InvalidArgument(f"event_id is {last}", field="event_id", limit=f"1 to {len(history)}", kind="int")
+    while last > 1 and not _ends_whole(history, last):
+        last -= 1
     kept = list(history[:last])
-    while len(kept) > 1 and isinstance(kept[-1].attributes, (WorkflowTaskScheduled, WorkflowTaskStarted)):
-        kept.pop()
     open_children = {e.id for e in kept if isinstance(e.attributes, StartChildWorkflowExecutionInitiated)}
     open_children -= _ended(history, _CHILD_ENDS)
     if open_children:
         text = f"the child workflow of event {min(open_children)} is open, and would be begun twice"
         raise InvalidArgument(text, field="event_id", limit=f"below {min(open_children)}", kind="int")
     return kept
+
+
+def _ends_whole(history: Sequence[Event], last: int) -> bool:
+    """Whether the code was at rest behind the event `last`: after what it was told, or after all that it asked for."""
+    attributes = history[last - 1].attributes
+    if isinstance(attributes, (WorkflowTaskScheduled, WorkflowTaskStarted)):
+        return False
+    if isinstance(attributes, (WorkflowTaskCompleted, StepCompleted)):
+        return True
+    if isinstance(attributes, StepFailed) and attributes.retry_in is None:
+        return True
+    if not _is_asked(attributes):
+        return isinstance(attributes, WorkflowTaskFailed)
+    return last == len(history) or not _is_asked(history[last].attributes)
+
+
+def _is_asked(attributes: AnyAttributes) -> bool:
+    """Whether a command of the code became this event; ends of steps are told, not asked for."""
+    return "completed_event_id" in attributes.__struct_fields__ or isinstance(
+        attributes, (WorkflowExecutionUpdateAccepted, WorkflowExecutionUpdateCompleted, StepFailed)
+    )
 
 
 def _ended(history: Sequence[Event], ends: tuple[type, ...]) -> set[int]:

@@ -37,6 +37,7 @@ from perdure.core.events import (
     WorkflowExecutionUpdateAccepted,
     WorkflowExecutionUpdateCompleted,
     WorkflowPropertiesModified,
+    WorkflowTaskFailed,
 )
 from perdure.core.ids import Mint
 from perdure.core.lanes import TURNS, lane
@@ -108,6 +109,11 @@ class TurnWriter:
     def write(self, command: t.TurnCommand) -> None:
         """One command: its event and what follows from it."""
         _WRITERS[type(command)](self, command)
+
+    def fail_turn(self, cause: str) -> None:
+        """The rest of the turn is not written, and will be decided upon again."""
+        done = self._run.turn_written
+        self._event(WorkflowTaskFailed(scheduled_event_id=done - 2, started_event_id=done - 1, cause=cause))
 
     def _event(self, attributes: AnyAttributes) -> int:
         self._last += 1

@@ -40,7 +40,7 @@ from perdure.core.policy import wake_at
 from perdure.core.rounds import Rounds
 from perdure.core.run import Message, MessageKind, Run, UpdateRequest
 from perdure.core.states import Cause, State, move
-from perdure.core.turn_commands import CLOSING, ContinueAsNew
+from perdure.core.turn_commands import CLOSING, CompleteStep, ContinueAsNew, FailStep, TurnCommand
 from perdure.core.turn_effects import TurnWriter
 
 MAX_EVENTS = 50_000
@@ -115,7 +115,9 @@ def append(
         raise LeaseLost(f"the append follows event {command.after}, but the history goes to {run.event_count}")
     closes = bool(command.commands) and isinstance(command.commands[-1], CLOSING)
     _check(command, closes, run.event_count + len(written))
-    if closes and not isinstance(command.commands[-1], ContinueAsNew) and _has_unhandled(run, messages):
+    wanted = command.commands
+    unhandled = closes and not isinstance(wanted[-1], ContinueAsNew) and _has_unhandled(run, messages)
+    if unhandled and not (wanted := _settled(wanted)):
         return _put_off(task, run, now, rounds), UnhandledMessages()
     if not run.turn_written:
         started = written[-1]
@@ -134,14 +136,18 @@ def append(
     failed = task.failure is not None
     run.failures, task.failure = 0, None  # before the commands: one of them may fail the run
     writer = TurnWriter(task, run, written, rows, taken, first, now, mint, rounds)
-    for wanted in command.commands:
-        writer.write(wanted)
+    for one in wanted:
+        writer.write(one)
+    if unhandled:
+        writer.fail_turn("unhandled_messages")
     if writer.events:
         page = pages.pack(run.id, writer.events)
         run.event_count += page.count
         run.history_bytes += len(page.data)
         effects.append(Append(page))
     effects += writer.effects
+    if unhandled:
+        return [*effects, *_put_off(task, run, now, rounds)], UnhandledMessages()
     if command.final:
         effects += _end(task, run, command, writer, now, mint, rounds)
     else:  # the lock fences it: nothing of the row itself has changed
@@ -183,10 +189,20 @@ def _has_unhandled(run: Run, messages: Sequence[Message]) -> bool:
     return False
 
 
+def _settled(wanted: list[TurnCommand]) -> list[TurnCommand]:
+    """Those up to the last end of a step. What a step has done must not be done again, whatever the turn comes to."""
+    for index in range(len(wanted), 0, -1):
+        one = wanted[index - 1]
+        if isinstance(one, CompleteStep) or (isinstance(one, FailStep) and one.retry_in is None):
+            return wanted[:index]
+    return []
+
+
 def _put_off(task: Task, run: Run, now: int, rounds: Rounds) -> list[Effect]:
     """The turn is over without what it wanted to write: the next one sees more."""
     _over(task, run)
     task.state = move(task.state, Cause.GO_ON)
+    task.done_state = int(task.state)
     runs.make_ready(task, run, now, rounds)
     return [Change(task), PutRun(run)]
 

@@ -45,7 +45,18 @@ from perdure.sdk.logs import TaskLogFilter
 from perdure.sdk.middleware import Middleware
 from perdure.sdk.plugin import DataConverter
 from perdure.sdk.run_handle import AsyncWorkflowHandle, WorkflowHandle
+from perdure.sdk.saga import PivotPassedError, Saga, SagaOutcome
 from perdure.sdk.task import Task, task
+from perdure.sdk.workflow import workflow
+from perdure.sdk.workflow_context import WorkflowContext
+from perdure.sdk.workflow_errors import (
+    ActivityError,
+    ChildWorkflowError,
+    ExternalWorkflowError,
+    ForbiddenError,
+    NonDeterminismError,
+    StepError,
+)
 
 __all__ = [
     "AsyncPerdure",
@@ -58,6 +69,10 @@ __all__ = [
     "AsyncWorkflowHandle",
     "WorkflowHandle",
     "Task",
+    "workflow",
+    "WorkflowContext",
+    "Saga",
+    "SagaOutcome",
     "Failure",
     "DataConverter",
     "Middleware",
@@ -67,6 +82,14 @@ __all__ = [
     "FatalError",
     "Cancelled",
     "LeaseLost",  # by ctx.complete_in
+    # raised in the code of workflows
+    "ActivityError",
+    "StepError",
+    "ChildWorkflowError",
+    "ExternalWorkflowError",
+    "ForbiddenError",
+    "NonDeterminismError",
+    "PivotPassedError",
     # raised by result()
     "TaskFailed",
     "TaskCanceled",

@@ -60,7 +60,7 @@ class AsyncTurn(TurnInHand):
         else:
             assert done.cached is not None
             claims = [command for command in done.commands if type(command) is StartStep]
-            final = done.cached.instance.closed or not (claims or self.attempts)
+            final = done.cached.instance.closed or not (claims or self.attempts or self._ends)
             if final or done.commands:
                 self.send(done.after, done.commands, final=final, accepted=partial(self._accepted, claims, final))
             else:

@@ -38,6 +38,7 @@ class PlainTurn(TurnInHand):
         self._answer: Callable[[bool], None] | None = None  #: to the thread that waits for its append
         self._ends: SimpleQueue[StepEnd | None] = SimpleQueue()
         self.unsaved += self.spared
+        self._under_way = 0  #: steps whose end the code has not seen
         self._thread: int | None = None  #: the thread, while the code itself runs
         self._lock = threading.Lock()
 
@@ -117,20 +118,22 @@ class PlainTurn(TurnInHand):
             if self.turns.draining():
                 claims = []
             begun = [self.attempt(claim, self._code.step(claim.step_id), self._ends.put) for claim in claims]
-            alone = begun[0] if len(begun) == len(self.attempts) == 1 else None
+            self._under_way += len(begun)
+            alone = begun[0] if len(begun) == self._under_way == 1 else None
             if isinstance(alone, Attempt) and not alone.is_async and alone.call.timeout is None:
                 end = run_here(alone)
             else:
                 self.turns.threads.tell(partial(self._start, begun))
-                end = self._ends.get() if self.attempts or begun else None
+                end = self._ends.get() if self._under_way else None
             if end is None or self.over:
                 raise Dropped
+            self._under_way -= 1
             self.attempts.pop(end.step_id, None)
             self.unsaved.append(end)
             return end
 
     def is_running(self) -> bool:
-        return bool(self.attempts)
+        return self._under_way > 0
 
     def swallowed(self, error: SwallowedError) -> None:
         self.turns.threads.tell(partial(self._unwound, turn_failure(error)))

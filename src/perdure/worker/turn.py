@@ -118,9 +118,7 @@ class TurnInHand:
     def fail(self, failure: Failure) -> None:
         """The code cannot go on: the server tries again later, and shows why."""
         item = self.run.delivery
-        log.error(
-            "workflow %s, run %s: its turn failed: %s: %s", item.type, item.task_id, failure.code, failure.message
-        )
+        log.error("run %s (%s): its turn failed: %s: %s", item.task_id, item.type, failure.code, failure.message)
         self.leave(Completion(item.lease, "failed", failure=failure))
 
     def leave(self, completion: Completion | None) -> None:

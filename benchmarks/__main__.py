@@ -21,16 +21,17 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from benchmarks import report, workloads
+from benchmarks import flow_workloads, report, workloads
 from benchmarks.databases import Database, Postgres, SqliteFile, postgres
 from benchmarks.deployment import Deployment, deployed
+from benchmarks.flow_workloads import QUICK_FLOWS, FlowSizes
 from benchmarks.growth import QUICK_GROWTH, Growth, GrowthSizes
 from benchmarks.peers import Peers
 from benchmarks.processes import Processes
 from benchmarks.workloads import QUICK, Numbers, Sizes
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
-COMPARED = ("jobs", "enqueues", "latency", "recovery")
+COMPARED = ("jobs", "enqueues", "latency", "recovery", "flows")
 WORKLOADS = (*COMPARED, "growth")
 
 Step = tuple[str, Callable[[], Numbers]]
@@ -47,6 +48,7 @@ class Bench:
         }
         self._peers = peers
         self._sizes = sizes
+        self._flow_sizes = QUICK_FLOWS if sizes is QUICK else FlowSizes()
 
     def steps(self, chosen: list[str]) -> Iterator[Step]:
         for name in chosen:
@@ -74,6 +76,29 @@ class Bench:
     def _recovery(self) -> Iterator[Step]:
         yield from self._on_both("recovery", partial(workloads.recovery, whole=True))
         yield from self._on_both("restart", partial(workloads.recovery, whole=False))
+
+    def _flows(self) -> Iterator[Step]:
+        if self._peers:
+            for workload in ("W2", "W4", "W5", "W6"):
+                yield f"restate {workload}", partial(self._peers.restate, workload)
+            for mode in ("steps", "children"):
+                yield f"restate W3 {mode}", partial(self._peers.restate_fan_out, mode)
+            yield "temporal W2", partial(self._peers.temporal, "W2", "--workflows", "100")
+        for flow in ("steps", "plain_steps", "activities"):
+            yield from self._flows_on_both(flow.replace("_", " "), partial(flow_workloads.runs, flow=flow))
+        for mode in ("steps", "activities"):
+            yield from self._flows_on_both(f"fan of {mode}", partial(flow_workloads.fan_out, mode=mode))
+        yield from self._flows_on_both("flow latency", flow_workloads.flow_latency)
+        yield from self._flows_on_both("long history", flow_workloads.long_history)
+        yield from self._flows_on_both("flow recovery", flow_workloads.flow_recovery)
+
+    def _flows_on_both(self, name: str, workload: Callable[[Deployment, FlowSizes], Numbers]) -> Iterator[Step]:
+        def measured(store: str) -> Numbers:
+            with deployed(self._processes, self._stores[store]()) as deployment:
+                return workload(deployment, self._flow_sizes)
+
+        for store in self._stores:
+            yield f"{store} {name}", partial(measured, store)
 
     def _on_both(self, name: str, workload: Callable[[Deployment, Sizes], Numbers]) -> Iterator[Step]:
         for store in self._stores:

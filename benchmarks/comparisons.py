@@ -134,6 +134,70 @@ _GROWTH = tuple(
     )
 )
 
+_FLOWS = tuple(
+    row
+    for store, run in _STORES
+    for row in (
+        Comparison(
+            f"runs/s of 5 inline steps, async def, {store}",
+            f"{run} steps.runs_per_s",
+            ("restate W2.wf_s",),
+            least=5.0 if run == "sqlite" else None,
+        ),
+        Comparison(
+            f"runs/s of 5 inline steps, def, {store}",
+            f"{run} plain steps.runs_per_s",
+            ("restate W2.wf_s",),
+            least=3.0 if run == "sqlite" else None,
+        ),
+        Comparison(
+            f"runs/s of 5 activities, {store}, beside steps of Restate",
+            f"{run} activities.runs_per_s",
+            ("restate W2.wf_s",),
+            least=1.0 if run == "sqlite" else None,
+        ),
+        Comparison(
+            f"runs/s of 5 activities, {store}, beside Temporal",
+            f"{run} activities.runs_per_s",
+            ("temporal W2.wf_s",),
+            least=15.0 if run == "sqlite" else None,
+        ),
+        Comparison(
+            f"1,000 parallel steps, s, {store}",
+            f"{run} fan of steps.seconds",
+            ("restate W3 steps.seconds",),
+            most=1 / 3 if run == "sqlite" else None,
+            lower_is_better=True,
+        ),
+        Comparison(
+            f"1,000 activities, s, {store}, beside children of Restate",
+            f"{run} fan of activities.seconds",
+            ("restate W3 children.seconds",),
+            most=0.5 if run == "sqlite" else None,
+            lower_is_better=True,
+        ),
+        Comparison(
+            f"one-step workflow, start to result, p50, ms, {store}",
+            f"{run} flow latency.p50_ms",
+            ("restate W4.e2e_p50_ms",),
+            most=0.5 if run == "sqlite" else None,
+            lower_is_better=True,
+        ),
+        Comparison(
+            f"1,000 sequential steps, steps/s, {store}",
+            f"{run} long history.steps_per_s",
+            ("restate W5.steps_s",),
+            least=1.5 if run == "sqlite" else None,
+        ),
+        Comparison(
+            f"SIGKILL of the worker to 500 runs done, s, {store}",
+            f"{run} flow recovery.recovery_s",
+            ("restate W6.recover_s",),
+            lower_is_better=True,
+        ),
+    )
+)
+
 COMPARISONS = (
     Comparison(f"{_JOBS}, SQLite", "sqlite jobs.jobs_per_s", ("pgqueuer jobs.e2e_rate",), least=1.2),
     Comparison(f"{_JOBS}, PostgreSQL", "postgresql jobs.jobs_per_s", ("pgqueuer jobs.e2e_rate",), least=1.0),
@@ -176,6 +240,7 @@ COMPARISONS = (
         for store, run in (("SQLite", "sqlite"), ("PostgreSQL", "postgresql"))
         for what, kind in (("worker with its supervisor", "recovery"), ("only the worker process", "restart"))
     ),
+    *_FLOWS,
     *_GROWTH,
 )
 """The bars, and what is reported beside them."""

@@ -12,6 +12,7 @@ from benchmarks.processes import PERDURE, Processes, cpu_seconds, free_port, wai
 
 SLOTS = 100
 TASKS = Path(__file__).with_name("tasks.py")
+FLOWS = Path(__file__).with_name("flows.py")
 
 
 class Deployment:
@@ -29,9 +30,9 @@ class Deployment:
         self.server = processes.start("server", PERDURE, "server", "--store", database.url, "--port", str(port))
         wait_for_port(port, self.server)
 
-    def worker(self) -> subprocess.Popen[bytes]:
+    def worker(self, application: Path = TASKS) -> subprocess.Popen[bytes]:
         """A supervisor with one worker process of 100 slots."""
-        command = (PERDURE, "worker", str(TASKS), "--slots", str(SLOTS))
+        command = (PERDURE, "worker", str(application), "--slots", str(SLOTS))
         return self.processes.start("worker", *command, PERDURE_URL=self.url, TALLY=str(self.tally))
 
     def executed(self) -> int:

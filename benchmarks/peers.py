@@ -67,6 +67,20 @@ class Peers:
     def celery_latency(self, samples: int) -> dict[str, float]:
         return self._workload("celery", "W4", "--lat", str(samples), "--variant", "rdb:late")
 
+    def restate(self, workload: str, *arguments: str) -> dict[str, float]:
+        """A workload of workflows: W2, W4, W5 or W6, with the faster of its two servers for Python."""
+        return self._workload("restate", workload, "--variant", "granian", *arguments)
+
+    def restate_fan_out(self, mode: str) -> dict[str, float]:
+        """W3, which prints a line for steps and one for children; the faster server of the two for it."""
+        script = str(self._scripts / "peer_restate.py")
+        command = ("-c", _FINER, script, "--workload", "W3", "--variant", "hypercorn")
+        return self._numbers(self._lines(self._python_of("restate"), *command)[0 if mode == "steps" else 1])
+
+    def temporal(self, workload: str, *arguments: str) -> dict[str, float]:
+        """Temporal's development server on a file, with dispatched activities."""
+        return self._workload("temporal", workload, "--variant", "file:wal", *arguments)
+
     def postgres_database(self, name: str) -> tuple[str, int]:
         """(URL of an empty database, pid of the server)."""
         url, pid = self._python(sys.executable, "-c", _FRESH, name)
@@ -89,12 +103,18 @@ class Peers:
         return self._run(peer, "-c", _FINER, script, "--workload", workload, *arguments)
 
     def _run(self, peer: str, *arguments: str) -> dict[str, float]:
-        result = self._python(self._python_of(peer), *arguments)
+        return self._numbers(self._python(self._python_of(peer), *arguments))
+
+    def _numbers(self, result: dict[str, Any]) -> dict[str, float]:
         self.versions.update(str(result["ver"]).split(", "))
         return {name: value for name, value in result.items() if type(value) in (int, float) and name not in _SIZES}
 
     def _python(self, *command: str) -> Any:
-        """What a script says in its last line. A script that is asked to end stops what it started."""
+        """What a script says in its last line."""
+        return self._lines(*command)[-1]
+
+    def _lines(self, *command: str) -> list[Any]:
+        """What a script says. One that is asked to end stops what it started."""
         process = subprocess.Popen(
             command,
             env=self._environment(),
@@ -117,7 +137,7 @@ class Peers:
             raise
         if process.returncode or not out.strip():
             raise RuntimeError(f"{command} ended with status {process.returncode}\n{err[-2000:]}")
-        return json.loads(out.strip().splitlines()[-1])
+        return [json.loads(line) for line in out.strip().splitlines() if line.startswith(("{", "["))]
 
     def _python_of(self, peer: str) -> str:
         return str(self._home / "venvs" / peer / "bin" / "python")

@@ -16,6 +16,7 @@ from random import Random
 from typing import Any
 
 from perdure.store.base import Store
+from tests.clock import SteppedClock
 from tests.engine.drive import Drive, running
 
 _ENGINE: ContextVar[int] = ContextVar("engine", default=-1)
@@ -137,7 +138,71 @@ async def _settle(sides: list[asyncio.Task[Any]], gate: Gate, patience: float) -
         await asyncio.sleep(0.001)
 
 
+async def every_order(name: str, race: Race, clock: SteppedClock, most: int) -> int:
+    """Every order of a race on the memory store, `most` of them at most; how many were tried."""
+    from perdure.store.memory import MemoryStore
+
+    picks: list[int] | None = []
+    tried = 0
+    while picks is not None and tried < most:
+        gate, schedule = Gate(), Schedule(picks)
+        store = MemoryStore(clock=clock.now, switch=gate)
+        await store.open()
+        try:
+            await run(race, (store, store), gate, schedule, 0)
+        except BaseException as error:
+            error.add_note(f"race {name}, schedule {schedule.taken}")
+            raise
+        picks = schedule.next()
+        tried += 1
+    return tried
+
+
+async def drawn_orders(name: str, race: Race, clock: SteppedClock, url: str, seeds: int) -> None:
+    """Orders of a race that are drawn from seeds, on PostgreSQL."""
+    from perdure.store.postgres import PostgresStore
+
+    gate = Gate()
+    first, second = (PostgresStore(url, clock=clock.now, switch=gate) for _ in range(2))
+    await first.migrate()
+    await asyncio.gather(first.open(), second.open())
+    try:
+        for seed in range(seeds):
+            try:
+                await run(race, (first, second), gate, drawn(seed), 0.03)
+            except BaseException as error:
+                error.add_note(f"race {name}, seed {seed}")
+                raise
+            await _empty(url)
+    finally:
+        await asyncio.gather(first.close(), second.close())
+
+
+async def _empty(url: str) -> None:
+    """The next schedule starts from nothing."""
+    import asyncpg
+
+    connection = await asyncpg.connect(url)
+    tables = ("tasks", "closed_tasks", "attempts", "keys", "workers", "history", "inbox")
+    await connection.execute(f"truncate {', '.join(f'perdure.{table}' for table in tables)}")
+    await connection.close()
+
+
 def drawn(seed: int) -> Schedule:
     """A schedule drawn from a seed."""
     source = Random(seed)
     return Schedule((), rest=source.randrange)
+
+
+async def in_one_batch(race: Race, clock: SteppedClock, *, swapped: bool) -> None:
+    """Both sides ask the same engine at the same moment; `swapped`: the right one first."""
+    from perdure.store.memory import MemoryStore
+
+    store = MemoryStore(clock=clock.now)
+    await store.open()
+    async with running(store) as drive:
+        made = await race.setup(drive)
+        works = [_side(race.left(drive, made)), _side(race.right(drive, made))]
+        outcomes = await asyncio.gather(*(reversed(works) if swapped else works))
+        left, right = reversed(outcomes) if swapped else outcomes
+        await race.check(drive, made, left, right)

@@ -3,7 +3,6 @@ and what is true is legal. Every order on the memory store, drawn orders on Post
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from perdure.core.states import State, is_closed
 from tests.clock import SteppedClock
 from tests.engine import interleave
 from tests.engine.drive import Drive, enqueue
-from tests.engine.interleave import Gate, Race, Schedule
+from tests.engine.interleave import Race
 
 MOST = 400
 """Schedules of one race that are tried on the memory store; most races have fewer."""
@@ -302,50 +301,10 @@ RACES = {
 
 @pytest.mark.parametrize("name", RACES)
 async def test_every_order_on_the_memory_store(name: str) -> None:
-    from perdure.store.memory import MemoryStore
-
-    picks: list[int] | None = []
-    tried = 0
-    while picks is not None and tried < MOST:
-        gate, schedule = Gate(), Schedule(picks)
-        store = MemoryStore(clock=CLOCK.now, switch=gate)
-        await store.open()
-        try:
-            await interleave.run(RACES[name], (store, store), gate, schedule, 0)
-        except BaseException as error:
-            error.add_note(f"race {name}, schedule {schedule.taken}")
-            raise
-        picks = schedule.next()
-        tried += 1
+    tried = await interleave.every_order(name, RACES[name], CLOCK, MOST)
     assert tried > (0 if name == "retention/get" else 3)  # reads outside a batch are not held
 
 
 @pytest.mark.parametrize("name", RACES)
 async def test_drawn_orders_on_postgresql(name: str, postgres_database: str) -> None:
-    from perdure.store.postgres import PostgresStore
-
-    gate = Gate()
-    first, second = (PostgresStore(postgres_database, clock=CLOCK.now, switch=gate) for _ in range(2))
-    await first.migrate()
-    await asyncio.gather(first.open(), second.open())
-    try:
-        for seed in range(DRAWN):
-            try:
-                await interleave.run(RACES[name], (first, second), gate, interleave.drawn(seed), 0.03)
-            except BaseException as error:
-                error.add_note(f"race {name}, seed {seed}")
-                raise
-            await _empty(postgres_database)
-    finally:
-        await asyncio.gather(first.close(), second.close())
-
-
-async def _empty(url: str) -> None:
-    """The next schedule starts from nothing."""
-    import asyncpg
-
-    connection = await asyncpg.connect(url)
-    await connection.execute(
-        "truncate perdure.tasks, perdure.closed_tasks, perdure.attempts, perdure.keys, perdure.workers"
-    )
-    await connection.close()
+    await interleave.drawn_orders(name, RACES[name], CLOCK, postgres_database, DRAWN)

@@ -48,7 +48,7 @@ def damaged(draw: st.DrawFn, whole: bytes) -> bytes:
 # -------------------------------------------------------------------------------------------------------------- bodies
 @pytest.mark.parametrize("codec", [MSGPACK, JSON], ids=["msgpack", "json"])
 def test_a_body_arrives_as_it_was_sent(codec: Codec) -> None:
-    @effort(150)
+    @effort(60)
     @given(BODIES)
     def check(sent: tuple[str, m.Body]) -> None:
         op, body = sent
@@ -59,7 +59,7 @@ def test_a_body_arrives_as_it_was_sent(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", [MSGPACK, JSON], ids=["msgpack", "json"])
 def test_a_damaged_body_is_another_one_or_refused(codec: Codec) -> None:
-    @effort(300)
+    @effort(100)
     @given(BODIES, st.data())
     def check(sent: tuple[str, m.Body], data: st.DataObject) -> None:
         op, body = sent
@@ -73,7 +73,7 @@ def test_a_damaged_body_is_another_one_or_refused(codec: Codec) -> None:
     check()
 
 
-@effort(150)
+@effort(60)
 @given(BODIES)
 def test_the_client_packs_every_body(sent: tuple[str, m.Body]) -> None:
     """Or says which field cannot travel."""
@@ -87,14 +87,14 @@ def test_the_client_packs_every_body(sent: tuple[str, m.Body]) -> None:
 
 
 # -------------------------------------------------------------------------------------------------------------- frames
-@effort(150)
+@effort(60)
 @given(REPLIES, st.sampled_from((0, 200)))
 def test_a_client_reads_every_reply(sent: tuple[str, m.Body], status: int) -> None:
     op, reply = sent
     assert read_reply(op, status, MSGPACK.encode(reply)) == reply
 
 
-@effort(300)
+@effort(100)
 @given(REPLIES, st.sampled_from((0, 200, 302, 400, 404, 500, 502, 599)), st.data())
 def test_a_damaged_reply_is_an_error_of_ours(sent: tuple[str, m.Body], status: int, data: st.DataObject) -> None:
     """A proxy's page, half an answer: whoever asked gets a PerdureError, as for any other failure."""
@@ -107,7 +107,7 @@ def test_a_damaged_reply_is_an_error_of_ours(sent: tuple[str, m.Body], status: i
         assert isinstance(found, m.OPS[op][1])
 
 
-@effort(300)
+@effort(100)
 @given(st.lists(st.tuples(st.integers(), st.integers(0, 599), of(Any)), max_size=3), st.data())
 def test_damaged_frames_are_frames_or_a_decode_error(frames: list[Any], data: st.DataObject) -> None:
     """Both ends catch that one error, and what it is made of."""
@@ -141,7 +141,7 @@ def test_an_id_is_read_as_it_is_written(task_id: bytes) -> None:
     assert 0 <= ids.slot(task_id) < ids.SLOTS
 
 
-@effort(300)
+@effort(100)
 @given(st.text(max_size=40) | st.from_regex(r"[0-9a-fA-F_+ -]{30,40}", fullmatch=True) | st.uuids().map(str))
 def test_what_is_no_id_is_refused(text: str) -> None:
     exact = re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", text, re.IGNORECASE | re.ASCII)
@@ -207,7 +207,7 @@ def test_iso_durations_are_read_in_full(span: timedelta) -> None:
     assert durations.seconds(text, "delay") == span.total_seconds()
 
 
-@effort(500)
+@effort(300)
 @given(
     st.text(max_size=12)
     | st.from_regex(r"[0-9.eE+_ -]{1,8}(ms|s|m|h|d|w)?", fullmatch=True)

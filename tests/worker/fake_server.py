@@ -75,6 +75,16 @@ class FakeRun:
     def of(self, kind: type[Any]) -> list[Any]:
         return [event.attributes for event in self.events if isinstance(event.attributes, kind)]
 
+    def claimed(self) -> set[int]:
+        """Steps that somebody runs."""
+        running: set[int] = set()
+        for event in self.events:
+            if isinstance(event.attributes, e.StepStarted):
+                running.add(event.attributes.step_id)
+            elif isinstance(event.attributes, e.StepCompleted | e.StepFailed):
+                running.discard(event.attributes.step_id)
+        return running
+
     @property
     def closed(self) -> bool:
         return self.state in CLOSED.values()
@@ -257,6 +267,7 @@ class FakeServer(FakeService):
             run.taken, run.prepared = 0, []
         self._write(run, [_event(command) for command in append.commands if not isinstance(command, t.RejectUpdate)])
         if append.final:
+            assert closing is not None or not run.claimed(), "the turn ends while steps run"
             self.leased.pop(run.lease)
             run.known = True
             run.state = "WAITING"

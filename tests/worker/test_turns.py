@@ -13,7 +13,9 @@ from perdure.core.errors import InvalidArgument, Unavailable
 from perdure.core.model import RetryPolicy
 from perdure.sdk.converter import from_payloads
 from perdure.sdk.logs import RUNNING
+from perdure.sdk.task import task
 from perdure.sdk.workflow import workflow
+from perdure.sdk.workflow_errors import StepError
 from tests.worker.fake_server import FakeServer
 from tests.worker.working import add, multiply, working
 
@@ -204,6 +206,45 @@ async def test_steps_at_once_and_results_in_their_order(server: FakeServer) -> N
     assert order == [2, 0, 1]
     assert len(run.appends[0].commands) == 3
     assert len(run.appends) == 4
+
+
+async def test_steps_that_end_together_are_all_seen(server: FakeServer) -> None:
+    @workflow(name="crowd")
+    async def crowd(ctx: Any) -> Any:
+        return await ctx.parallel("fan", [(multiply, n, 2) for n in range(200)])
+
+    async with working(server):
+        run = await server.done(await server.start("crowd"))
+    assert run.result == [n * 2 for n in range(200)]
+    assert len(run.appends) < 100
+
+
+@pytest.mark.parametrize("kind", ["misfit", "plain_misfit"])
+async def test_a_step_that_cannot_begin_fails(server: FakeServer, kind: str) -> None:
+    """A payload that cannot be encoded is the fault of the step, and not of the turn."""
+
+    @task(name="takes_json")
+    async def takes_json(ctx: Any, payload: Any) -> None: ...
+
+    @workflow(name="misfit")
+    async def misfit(ctx: Any) -> Any:
+        bad = [ctx.step(f"s{n}", takes_json, object(), retries=0) for n in range(2)]
+        errors = await asyncio.gather(*bad, return_exceptions=True)
+        return [error.failure.code for error in errors]
+
+    @workflow(name="plain_misfit")
+    def plain_misfit(ctx: Any) -> Any:
+        codes = []
+        for n in range(2):
+            try:
+                ctx.step(f"s{n}", takes_json, object())
+            except StepError as error:
+                codes.append(error.failure.code)
+        return codes
+
+    async with working(server):
+        run = await server.done(await server.start(kind))
+    assert run.result == ["unencodable_payload"] * 2
 
 
 async def test_activities_are_left_to_others(server: FakeServer) -> None:

@@ -14,8 +14,8 @@ from tests.worker.working import add, multiply, working
 pytestmark = pytest.mark.usefixtures("no_pauses")
 
 
-@workflow(name="async_order")
-async def async_order(ctx: Any) -> Any:
+@workflow(name="async_asked")
+async def async_asked(ctx: Any) -> Any:
     status = ["new"]
     ctx.on_query("status", lambda: status[0])
     ctx.on_query("fail", lambda: 1 / 0)
@@ -29,8 +29,8 @@ async def async_order(ctx: Any) -> Any:
         status[0] = "left"
 
 
-@workflow(name="plain_order")
-def plain_order(ctx: Any) -> Any:
+@workflow(name="plain_asked")
+def plain_asked(ctx: Any) -> Any:
     status = ["new"]
     ctx.on_query("status", lambda: status[0])
     ctx.on_query("fail", lambda: 1 / 0)
@@ -44,7 +44,7 @@ def plain_order(ctx: Any) -> Any:
         status[0] = "left"
 
 
-both = pytest.mark.parametrize("kind", ["async_order", "plain_order"])
+both = pytest.mark.parametrize("kind", ["async_asked", "plain_asked"])
 
 
 @both
@@ -55,7 +55,7 @@ async def test_a_run_that_waits_shows_its_state(server: FakeServer, kind: str) -
         events = len(run.events)
         assert await server.result(await server.query(run, "status")) == "total 3"
         assert len(run.events) == events
-        assert bool(server.history_requests) == (kind == "plain_order")
+        assert bool(server.history_requests) == (kind == "plain_asked")
         await server.signal(run, "go")
         assert (await server.done(run)).result == "over"
 
@@ -72,7 +72,7 @@ async def test_a_run_that_is_not_in_memory_is_replayed(server: FakeServer, kind:
         asked = len(server.history_requests)
         assert asked > 1
         assert await server.result(await server.query(run, "status")) == "total 3"
-        assert (len(server.history_requests) > asked) == (kind == "plain_order")
+        assert (len(server.history_requests) > asked) == (kind == "plain_asked")
         await server.signal(run, "go")
         assert (await server.done(run)).result == "over"
         assert run.names().count("StepStarted") == 1
@@ -138,7 +138,7 @@ async def test_what_is_not_committed_is_not_shown(server: FakeServer) -> None:
     """The result of the step is on its way, and may come to nothing."""
     async with working(server):
         server.gate.clear()
-        run = await server.start("async_order")
+        run = await server.start("async_asked")
         await server.until(lambda: len(server.append_requests) == 1)
         lease = await server.query(run, "status")
         await server.until(lambda: not server._ready)
@@ -157,7 +157,7 @@ async def test_a_question_about_a_workflow_that_nobody_knows(server: FakeServer)
 
 
 async def test_a_run_that_has_not_begun_says_so(server: FakeServer) -> None:
-    for kind in ("async_order", "plain_order"):
+    for kind in ("async_asked", "plain_asked"):
         run = await server.start(kind)
         server._ready.clear()
         async with working(server):

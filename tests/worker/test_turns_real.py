@@ -46,7 +46,12 @@ class Real:
 
     async def result(self, workflow_id: str = "w") -> Any:
         view = await self.service.result_workflow(w.ResultWorkflow(workflow_id, wait=25.0))
-        assert view.result is not None, (view.state, view.failure, view.waiting_for, [e.attributes for e in (await self.events(workflow_id))[-12:]])
+        assert view.result is not None, (
+            view.state,
+            view.failure,
+            view.waiting_for,
+            [e.attributes for e in (await self.events(workflow_id))[-12:]],
+        )
         return from_payloads(view.result, "result")
 
     async def events(self, workflow_id: str = "w") -> list[Event]:

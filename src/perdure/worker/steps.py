@@ -190,7 +190,7 @@ async def _run_async(attempt: Attempt) -> None:
 
 
 def run_here(attempt: Attempt) -> StepEnd | None:
-    """Run the plain function of a step in the calling thread. It sees nothing of what is around it, such as the workflow
+    """Run the plain function of a step in the calling thread. It sees nothing of what is around it, as the workflow
     whose code runs there, and what it sets in context variables is forgotten."""
     if attempt.run.task is not None:
         return attempt.completed(Context().run(run_plain, attempt.run))

@@ -81,7 +81,7 @@ class Agent:
 
 @task(heartbeat_timeout="30s", retries=10)
 async def ask_model(ctx: Context, prompt: Prompt) -> Thought:
-    """Streams what the model says as progress, which `describe` shows while it runs."""
+    """Streams what the model says as progress, which arrives once a second and which `describe` shows."""
     thought = think(prompt.transcript)
     words = thought.said.split()
     for count in range(1, len(words) + 1):
@@ -95,9 +95,9 @@ def think(transcript: list[str]) -> Thought:
     """The fake model."""
     last = transcript[-1] if transcript else ""
     if not last:
-        return Thought("first I look up what a kettle costs", "look_up", "kettle")
+        return Thought("I look up what it costs", "look_up", "kettle")
     if last.startswith("look_up:"):
-        return Thought(f"{last.removeprefix('look_up: ')} is a fair price so I would buy it", "buy", "kettle")
+        return Thought(f"{last.removeprefix('look_up: ')} is fair so I buy it", "buy", "kettle")
     if last == "buy: not approved":
         return Thought("nothing was bought")
     return Thought("the kettle is on its way")
@@ -119,14 +119,14 @@ COSTLY = {"buy"}
 
 def main() -> None:
     with Perdure("sqlite:///workflows.db") as app, app.worker():
-        goal = Goal("agent-1", "buy a kettle")
+        goal = Goal("agent-1", "buy a kettle", seconds_per_word=0.25)
         run = app.start_workflow(Agent, goal, id=goal.id)
         shown = ""
         while not (question := run.query("question", timeout=10)):
-            streamed = [activity.progress.message for activity in run.describe().pending_activities if activity.progress]
-            if streamed and streamed[0] != shown:
-                shown = streamed[0]
-                print("...", shown)
+            for activity in run.describe().pending_activities:
+                if activity.progress is not None and activity.progress.message != shown:
+                    shown = activity.progress.message
+                    print("...", shown)
             time.sleep(0.1)
         print("approve:", question)
         run.signal("decision", "yes")

@@ -45,12 +45,10 @@ def backfill(ctx: WorkflowContext, job: Backfill) -> int:
         if done >= job.rows:
             return done
         end = min(done + job.at_once * job.chunk, job.rows)
-        chunks = [
-            Chunk(job.id, first, min(first + job.chunk, end), job.batch) for first in range(done, end, job.chunk)
-        ]
+        chunks = [Chunk(job.id, first, min(first + job.chunk, end), job.batch) for first in range(done, end, job.chunk)]
         ctx.parallel("chunks", [(fill_chunk, chunk) for chunk in chunks])
         done = end
-    ctx.continue_as_new(replace(job, done=done))
+    return ctx.continue_as_new(replace(job, done=done))
 
 
 @task(retries=10, timeout="1h")

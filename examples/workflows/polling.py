@@ -43,7 +43,7 @@ async def poll_deliveries(ctx: WorkflowContext, feed: Feed) -> int:
         if page.day_is_over:
             return feed.cursor
         await ctx.sleep("between polls", feed.pause)
-    ctx.continue_as_new(feed)
+    return ctx.continue_as_new(feed)
 
 
 def fetch(cursor: int) -> Page:

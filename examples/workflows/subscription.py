@@ -44,7 +44,7 @@ class Subscription:
             contract.paid += paid
             await ctx.wait_condition(lambda: self.ended, timeout=contract.month)
         await ctx.wait_condition(ctx.all_handlers_finished)
-        ctx.continue_as_new(contract)
+        return ctx.continue_as_new(contract)
 
     @workflow.signal
     def end(self) -> None:

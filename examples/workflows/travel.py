@@ -1,8 +1,8 @@
 """A travel booking as a saga: three bookings at three companies, and a payment after which there is only forward.
 
-If something fails before the payment, what was booked is cancelled in reverse order. A compensation is registered before
-its booking: when a booking times out, nobody knows whether it was made, so cancelling one that does not exist does
-nothing.
+If something fails before the payment, or the workflow is cancelled, what was booked is cancelled in reverse order. A
+compensation is registered before its booking: when a booking times out, nobody knows whether it was made, so cancelling
+one that does not exist does nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from outside import effect
 
-from perdure import FatalError, Perdure, SagaOutcome, WorkflowContext, workflow
+from perdure import Cancelled, FatalError, Perdure, SagaOutcome, StepError, WorkflowContext, workflow
 
 COMPANIES = ("flight", "hotel", "car")
 
@@ -43,8 +43,10 @@ def book_trip(ctx: WorkflowContext, trip: Trip) -> Booked:
             saga.add_compensation(cancel, trip.id, company, name=f"cancel_{company}")
             bookings.append(ctx.step(f"book_{company}", book, trip, company))
         ctx.step("pay", pay, trip.id)
-    except Exception:
+    except (StepError, Cancelled) as error:
         undone = saga.compensate()
+        if isinstance(error, Cancelled):
+            raise
         return Booked("cancelled", bookings, undone)
     saga.pivot()
     ctx.step("send_tickets", send_tickets, trip.id, retries=1000)

@@ -1,4 +1,4 @@
-"""All examples in one worker: `perdure server --store sqlite:///workflows.db` and beside it `perdure worker worker.py`."""
+"""All examples in one worker, beside a `perdure server --store sqlite:///workflows.db`: `perdure worker worker.py`."""
 
 from __future__ import annotations
 

@@ -25,9 +25,9 @@ class Hand:
         self._incarnation = incarnation
         self._polls = 0
 
-    async def poll(self, wait: float = 5.0) -> list[m.Delivery]:
+    async def poll(self, wait: float = 5.0, capacity: int = 10) -> list[m.Delivery]:
         self._polls += 1
-        body = m.Poll(self._incarnation, self._polls, [self._queue], 10, wait, turns=True)
+        body = m.Poll(self._incarnation, self._polls, [self._queue], capacity, wait, turns=True)
         return (await self._service.poll(body)).tasks
 
     async def turn(self) -> m.Delivery:

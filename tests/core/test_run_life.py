@@ -20,7 +20,6 @@ from perdure.core.effects import (
     Close,
     Delete,
     Effect,
-    Forward,
     Insert,
     Lease,
     PassOn,
@@ -90,10 +89,6 @@ class RunLife(RuleBasedStateMachine):
                     inbox.append(message)
                 case Take(run_id, seq):
                     self.inboxes[run_id] = [m for m in self.inboxes.get(run_id, []) if m.seq > seq]
-                case Forward(run_id, to):
-                    self.inboxes[to] = [
-                        Message(to, m.seq, m.kind, m.at, m.body) for m in self.inboxes.pop(run_id, [])
-                    ] + self.inboxes.get(to, [])
                 case PassOn(old, new):
                     assert old.task_id == self.key
                     self.key = new.task_id

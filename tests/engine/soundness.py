@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from perdure.core import commands as c
 from perdure.core import turn_commands as t
-from perdure.core.errors import LeaseLost, UnhandledMessages
+from perdure.core.errors import UnhandledMessages
 from perdure.core.events import WorkflowExecutionSignaled
 from perdure.core.model import Failure, Task
 from perdure.core.run import Run
@@ -66,10 +68,8 @@ async def finish(drive: Drive, clock: SteppedClock, *, rounds: int = 25) -> None
                 t.RejectUpdate(update_id=u.update_id, task_id=u.task_id, failure=Failure(message="no"))
                 for u in turn.updates
             ]
-            try:
+            with suppress(UnhandledMessages):  # the next turn sees more
                 await turn.append(*refuse, DONE)
-            except (UnhandledMessages, LeaseLost):
-                pass  # noqa: S110  # the next turn sees more
         left = [task for task in await _tasks(drive) if not is_closed(task.state)]
         if not left:
             break
@@ -87,13 +87,14 @@ async def chain(drive: Drive, workflow_id: str) -> list[tuple[Task, Run]]:
 
 
 async def seen(drive: Drive, workflow_id: str = "wf") -> list[str]:
-    """Names of the signals in the histories of the runs of a workflow id. One that a reset kept counts once."""
-    names: dict[tuple[str, int], str] = {}
-    for task, _ in await chain(drive, workflow_id):
-        for event in await Flows(drive).history(task.id):
-            if isinstance(event.attributes, WorkflowExecutionSignaled):
-                names[(event.attributes.signal_name, event.time)] = event.attributes.signal_name
-    return sorted(names.values())
+    """Names of the signals in the histories of the runs of a workflow id, but those that were reset."""
+    runs = [run for _, run in await chain(drive, workflow_id)]
+    reset = {run.reset_run_id for run in runs}
+    names: list[str] = []
+    for run in runs:
+        events = await Flows(drive).history(run.id) if run.id not in reset else []
+        names += [e.attributes.signal_name for e in events if isinstance(e.attributes, WorkflowExecutionSignaled)]
+    return sorted(names)
 
 
 def told(outcome: object) -> bool:

@@ -15,13 +15,12 @@ from perdure.core import commands as c
 from perdure.core import turn_commands as t
 from perdure.core.errors import LeaseLost, UnhandledMessages, WorkflowAlreadyStarted, WorkflowClosed
 from perdure.core.events import WorkflowExecutionCancelRequested
-from perdure.core.model import Task, pack
+from perdure.core.model import Failure
 from perdure.core.run import UpdateRequest
-from perdure.core.states import Kind, State, is_closed
-from perdure.store.base import Store
+from perdure.core.states import State, is_closed
 from tests.clock import SteppedClock
 from tests.engine import interleave, soundness
-from tests.engine.drive import Drive, running
+from tests.engine.drive import Drive
 from tests.engine.interleave import Race
 from tests.engine.runs import DONE, MINT, Flows, Turn, payload, start, timer
 
@@ -79,6 +78,27 @@ async def to_reset(drive: Drive) -> tuple[Turn, c.Reset]:
         task=await drive.read(run_id), run=await flows.run(run_id), new_run_id=MINT.task_id(drive.engine.now()),
     )  # fmt: skip
     return turn, command
+
+
+async def to_reset_closed(drive: Drive) -> tuple[Turn, c.Reset]:
+    """The same of a run that has completed."""
+    flows = Flows(drive)
+    run_id = await flows.start()
+    turn = await flows.turn()
+    await turn.append(DONE)
+    command = c.Reset(
+        namespace="default", workflow_id="wf", run_id=run_id, event_id=4, history=await flows.history(run_id),
+        task=await drive.read(run_id), run=await flows.run(run_id), new_run_id=b"",
+    )  # fmt: skip
+    return turn, command
+
+
+async def with_update(drive: Drive) -> tuple[Turn, bytes]:
+    """A turn that sees an update."""
+    flows = Flows(drive)
+    await flows.start()
+    row: bytes = (await update(drive, None)).answer_id
+    return await flows.turn(), row
 
 
 # ------------------------------------------------------------------------------------------------------------- sides
@@ -142,6 +162,15 @@ def begin(request: str, **options: Any) -> Callable[[Drive, Any], Any]:
 
 def reset(drive: Drive, made: tuple[Turn, c.Reset]) -> Any:
     return drive.one(replace(made[1]))
+
+
+def reset_again(drive: Drive, made: tuple[Turn, c.Reset]) -> Any:
+    return drive.one(replace(made[1], new_run_id=MINT.task_id(drive.engine.now())))
+
+
+def reject(drive: Drive, made: tuple[Turn, bytes]) -> Any:
+    refused = t.RejectUpdate(update_id="u", task_id=made[1], failure=Failure(message="no"))
+    return drive.one(made[0].command(refused, t.StartStep(step_id=1, name="a"), final=False))
 
 
 # ------------------------------------------------------------------------------------------------------------ checks
@@ -227,8 +256,15 @@ async def chain_ends(drive: Drive, turn: Turn, left: Any, right: Any) -> None:
     await ends_well(drive, turn, left, right)
 
 
-async def same_answer(drive: Drive, turn: Turn, left: Any, right: Any) -> None:
+async def reset_once(drive: Drive, made: Any, left: Any, right: Any) -> None:
+    """One of two resets finds that the other one's run is open."""
+    assert sorted(map(type, (left, right)), key=str) == [c.Started, WorkflowAlreadyStarted]
+    await ends_well(drive, made, left, right)
+
+
+async def same_answer(drive: Drive, made: Any, left: Any, right: Any) -> None:
     """An answer that was lost is given again, and nothing is written twice."""
+    turn = made if isinstance(made, Turn) else made[0]
     if isinstance(left, UnhandledMessages):
         assert isinstance(right, UnhandledMessages)
     else:
@@ -395,6 +431,8 @@ RACES = {
     "wait/reset": Race(to_reset, _left(wait), reset, begun_again),
     "complete/reset": Race(to_reset, _left(append(DONE)), reset, begun_again),
     "signal/reset": Race(to_reset, signal, reset, begun_again),
+    "reset/reset": Race(to_reset_closed, reset_again, reset_again, reset_once),
+    "reject/same reject": Race(with_update, reject, reject, same_answer),
     "step/lease expiry": Race(silent, append(STEP_DONE, final=False), ring, lost_or_written),
     "complete/lease expiry": Race(silent, append(STEP_DONE, DONE), ring, lost_or_written),
 }

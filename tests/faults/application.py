@@ -59,9 +59,9 @@ async def moody(ctx: Context, payload: Any) -> str:
 
 
 @task
-async def in_flight(ctx: Context, payload: Any) -> str:
+async def in_flight(ctx: Context, seconds: float) -> str:
     """With the settings of a task that sets nothing. The first attempt takes long enough for 500 to be in flight."""
-    await asyncio.sleep(3.0 if ctx.attempt == 1 else 1.0)
+    await asyncio.sleep(seconds if ctx.attempt == 1 else 1.0)
     effect(ctx)
     return ctx.task_id
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -47,6 +48,7 @@ async def test_nobody_is_declared_dead_by_a_clock(
                 await all_done(some, 30)
                 latest = max(latest, time.monotonic() - begun)
                 jobs += some
+                await asyncio.sleep(0.1)
         delayed = await app.enqueue_many(application.quick, range(20), delay=1.0)
         begun = time.monotonic()
         await all_done(delayed, 20)

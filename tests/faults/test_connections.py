@@ -75,9 +75,10 @@ async def _held_up(proxy: Proxy, source: Random) -> None:
 
 
 async def _swallowed(proxy: Proxy, source: Random) -> None:
-    """Who has sent something finds out by the answer that does not come."""
+    """Who has sent something finds out by the answer that does not come: the load, which sends all the time, soon."""
     await asyncio.sleep(source.uniform(0.2, 0.5))
     assert proxy.swallow() >= 2
+    await asyncio.sleep(0.5)
 
 
 Fault = Callable[[Proxy, Random], Awaitable[None]]

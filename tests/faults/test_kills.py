@@ -28,7 +28,7 @@ async def _kill(deployed: Deployment, source: Random) -> int:
     """Something dies every half second or so; what was killed is started again."""
     until = time.monotonic() + SECONDS
     kills = 0
-    while time.monotonic() < until:
+    while time.monotonic() < until or kills < 6:
         await asyncio.sleep(source.uniform(0.2, 1.0))
         match source.choice(("server", "group", "child")):
             case "server":
@@ -52,7 +52,6 @@ async def test_nothing_is_lost_whatever_dies(deployment: Deployment, figures: Fi
         ends = asyncio.Event()
         loading = asyncio.create_task(load(app, ends))
         kills = await _kill(deployment, Random(7))
-        assert kills > 5
         ends.set()
         jobs = await loading
         await all_done(jobs, 120)

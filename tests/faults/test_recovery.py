@@ -15,9 +15,9 @@ from tests.faults.deployment import Deployment, all_done, attempts, doubled, unt
 from tests.faults.extent import extent
 
 JOBS = 500
-MOST = extent(10.0, 5.0)
-"""Seconds from the kill to the end of all jobs. 5 is the promise, on a machine that has nothing else to do; other tests
-run beside this one in `make test`."""
+MOST = extent(15.0, 5.0)
+"""Seconds from the kill to the end of all jobs. 5 is the promise, which `make faults` holds; in `make test` the jobs take
+longer, and other tests run beside this one."""
 
 
 async def _lose(deployment: Deployment, workers: int, figures: Figures) -> None:
@@ -28,8 +28,8 @@ async def _lose(deployment: Deployment, workers: int, figures: Figures) -> None:
         async with asyncio.timeout(60):
             while len(await app.workers()) < workers:
                 await asyncio.sleep(0.05)
-        jobs = await app.enqueue_many(application.in_flight, range(JOBS))
-        async with asyncio.timeout(10):
+        jobs = await app.enqueue_many(application.in_flight, [extent(6, 3)] * JOBS)
+        async with asyncio.timeout(30):
             while len((await app.find(state="LEASED", limit=1000)).tasks) < JOBS:
                 await asyncio.sleep(0.05)
         await asyncio.sleep(0.3)  # receipts are acknowledged

@@ -70,7 +70,7 @@ async def start_runs(batch: Batch, count: int) -> None:
 
 
 async def take_turns(batch: Batch, count: int) -> None:
-    """A turn of each of `start_runs`, which sees the end of the activity and begins another one: 10 statements."""
+    """A turn of each of `start_runs`, which sees the end of the activity and begins another one: 9 statements."""
     ids = [task_id(n) for n in range(1_000, 1_000 + count)]
     held = await batch.lock([*ids, *(task_id(n + 2_000) for n in range(count))])
     runs = await batch.runs(ids)
@@ -82,4 +82,3 @@ async def take_turns(batch: Batch, count: int) -> None:
     await batch.append([page(n + 1_000, 2, 2) for n in range(count)])
     await batch.take(dict.fromkeys(ids, 1))
     await batch.record([])
-    await batch.forward({ids[0]: ids[1]})

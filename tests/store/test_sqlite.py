@@ -311,7 +311,7 @@ async def test_switch_is_awaited_before_every_statement(path: Path) -> None:
     assert sent() == 4
     async with store.batch() as batch:
         await take_turns(batch, 50)
-    assert sent() == 10 + 2
+    assert sent() == 9 + 2
     await store.close()
 
 

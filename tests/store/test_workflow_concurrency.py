@@ -55,11 +55,13 @@ async def test_children_skip_what_is_held(shared: Store) -> None:
     await insert(shared, *(child(n, 1) for n in (2, 3, 4, 5)))
     async with shared.batch() as one, shared.batch() as two:
         held = await one.lock([task_id(2), task_id(4)])
-        assert ids(await two.children(task_id(1), 1)) == [3]
-        assert ids(await two.children(task_id(1), 9)) == [3, 5]
+        for limit, after, found in ((1, b"", [3]), (9, b"", [3, 5]), (1, task_id(2), [3]), (9, task_id(4), [5])):
+            children, whole = await two.children(task_id(1), limit, after)
+            assert (ids(children), whole) == (found, after != b"")
         await one.delete(list(held.values()))
     async with shared.batch() as batch:
-        assert ids(await batch.children(task_id(1), 9)) == [3, 5]
+        children, whole = await batch.children(task_id(1), 9)
+        assert (ids(children), whole) == ([3, 5], True)
 
 
 async def test_a_deleted_row_is_gone_for_whoever_waited(shared: Store) -> None:

@@ -50,10 +50,6 @@ class Script:
         self.runs |= {n: new_run(n, random.choice(WORKFLOW_IDS)) for n in new}
         children = [self._child() for _ in range(random.randint(0, 3))]
         self.children |= {int.from_bytes(task.id, "big"): task for task in children}
-        moved = {}
-        for run, n in zip(closing.values(), new, strict=False):  # continued as new
-            self.runs[n].inbox_count = run.inbox_count
-            moved[run.id] = task_id(n)
         pages, posted = self._pages(), self._posted()
         taken = {run.id: random.randint(0, run.inbox_count) for run in self.runs.values() if random.random() < 0.3}
         return [
@@ -66,7 +62,6 @@ class Script:
             ("append", pages),
             ("post", posted),
             ("take", taken),
-            ("forward", moved),
         ]
 
     def _changed(self, run: Run) -> Run:
@@ -118,7 +113,8 @@ async def send(store: Store, script: list[tuple[str, Any]], open_runs: list[byte
 
 
 async def ask(batch: Batch, runs: list[bytes], parent: bytes) -> list[Any]:
-    children = [plain(task) for task in await batch.children(parent, 3)]
+    found, _whole = await batch.children(parent, 3)
+    children = [plain(task) for task in found]
     return [await batch.runs(runs), await batch.inbox(dict.fromkeys(runs, 1)), children]
 
 
@@ -160,5 +156,5 @@ async def test_all_stores_are_equal(every_store: dict[str, Store], clock: Steppe
             for row, value in snapshots["memory"].items():
                 assert snapshots[kind].get(row) == value, f"batch {number}, {kind}: {row}"
             assert snapshots[kind].keys() == snapshots["memory"].keys(), f"batch {number}, {kind}"
-    verbs = {"put_runs", "close", "delete", "insert", "record", "append", "post", "take", "forward", "trim"}
+    verbs = {"put_runs", "close", "delete", "insert", "record", "append", "post", "take", "trim"}
     assert {verb for verb, times in script.done.items() if times} == verbs

@@ -195,14 +195,15 @@ async def test_children_are_those_of_one_run_in_order(store: Store) -> None:
     await insert(store, child(5, 1), child(3, 1, kind=Kind.TIMER), child(4, 2), new_task(6), child(7, 1))
     await close(store, closed(child(7, 1, kind=Kind.WORKFLOW)))
     async with store.batch() as batch:
-        found = await batch.children(task_id(1), 10)
+        found, whole = await batch.children(task_id(1), 10)
+        assert whole
         assert ids(found) == [3, 5]
         assert plain(found[1]) == changed(child(5, 1), payload=None, headers=None)
-        assert ids(await batch.children(task_id(1), 1)) == [3]
-        assert ids(await batch.children(task_id(1), 9, task_id(3))) == [5]
-        assert ids(await batch.children(task_id(1), 9, task_id(4))) == [5]
-        assert await batch.children(task_id(1), 9, task_id(5)) == []
-        assert await batch.children(task_id(6), 10) == []
+        assert ids((await batch.children(task_id(1), 1))[0]) == [3]
+        assert ids((await batch.children(task_id(1), 9, task_id(3)))[0]) == [5]
+        assert ids((await batch.children(task_id(1), 9, task_id(4)))[0]) == [5]
+        assert await batch.children(task_id(1), 9, task_id(5)) == ([], True)
+        assert await batch.children(task_id(6), 10) == ([], True)
         assert batch.now == START
         await batch.change([changed(task, priority=1) for task in found])
     assert (await read(store, 5)).priority == 1
@@ -292,24 +293,6 @@ async def test_take_deletes_up_to_a_number(store: Store) -> None:
     assert [message.seq for message in await inbox(store, 1)] == [3]
     assert [message.seq for message in await inbox(store, 2)] == [1, 2, 3]
 
-
-async def test_forward_gives_what_is_left_to_the_next_run(store: Store) -> None:
-    """Continue-as-new, in the order in which a batch writes."""
-    await insert_runs(store, new_run(1), new_run(2))
-    await post(store, *(message(run, seq) for run in (1, 2) for seq in (1, 2, 3)))
-    async with store.batch() as batch:
-        held = await batch.lock([task_id(1)])
-        await batch.close([closed(held[task_id(1)], State.CONTINUED_AS_NEW)])
-        await batch.insert([new_workflow(5)])
-        await batch.put_runs([new_run(5)])
-        await batch.append([page(1, 9), page(5, 1)])
-        await batch.post([message(1, 4)])
-        await batch.take({task_id(1): 2})
-        await batch.forward({task_id(1): task_id(5)})
-        await batch.forward({})
-    assert await inbox(store, 5) == [message(5, 3), message(5, 4)]
-    assert await inbox(store, 2) == [message(2, seq) for seq in (1, 2, 3)]
-    assert (await store.pending(task_id(1), 10))[1] == []
 
 
 async def test_many_messages_in_one_verb(store: Store) -> None:

@@ -186,3 +186,43 @@ async def test_a_handler_that_hangs(server: FakeServer) -> None:
         assert await server.result(await server.query(run, "status")) == "fine"
         await server.signal(run, "go", 1)
         assert (await server.done(run)).result == 1
+
+
+async def test_a_handler_of_plain_code_that_hangs(server: FakeServer) -> None:
+    @workflow(name="stuck_plain_handler")
+    def stuck_plain_handler(ctx: Any) -> Any:
+        def spin() -> None:
+            while True:
+                pass
+
+        ctx.on_query("spin", spin)
+        return ctx.wait_for_signal("go")
+
+    async with working(server, deadlock_seconds=0.2) as worker:
+        run = await server.start("stuck_plain_handler")
+        await server.in_state(run, "WAITING")
+        report = await server.reported(await server.query(run, "spin"))
+        assert report.failure is not None
+        assert report.failure.code == "deadlock"
+        await server.until(lambda: worker._threads._busy == 0)
+        assert worker.status().running == 0
+
+
+async def test_a_question_whose_lease_is_lost_is_not_answered(server: FakeServer) -> None:
+    gate = threading.Event()
+
+    @workflow(name="slow_handler")
+    def slow_handler(ctx: Any) -> Any:
+        ctx.on_query("slow", lambda: gate.wait(20))
+        return ctx.wait_for_signal("go")
+
+    async with working(server, deadlock_seconds=20) as worker:
+        run = await server.start("slow_handler")
+        await server.in_state(run, "WAITING")
+        lease = await server.query(run, "slow")
+        server.actions[lease] = "lost"
+        await server.until(lambda: not server._ready)
+        await server.until(lambda: worker.status().running == 0)
+        gate.set()
+        await server.until(lambda: worker._threads._busy == 0)
+    assert lease not in server.reports

@@ -15,6 +15,7 @@ from perdure.client.base import Service
 from perdure.core import workflow_messages as w
 from perdure.core.errors import Unavailable
 from perdure.core.events import Event, StepCompleted, StepStarted
+from perdure.core.messages import CloseSession
 from perdure.core.pages import unpack
 from perdure.sdk.converter import from_payloads, to_payloads
 from perdure.sdk.logs import RUNNING
@@ -156,7 +157,7 @@ async def test_a_worker_that_dies_in_a_step(app: AsyncPerdure, style: str) -> No
         await real.start(style + "charging")
         while seen != [1]:
             await asyncio.sleep(0.005)
-        await service.close_session(w_died(dead))
+        await service.close_session(CloseSession(dead.incarnation, "died"))
         dead._draining.set()
         async with app.worker():
             while seen != [1, 2]:
@@ -164,12 +165,6 @@ async def test_a_worker_that_dies_in_a_step(app: AsyncPerdure, style: str) -> No
             gate.set()
             assert await real.result() == "attempt 2"
     assert attempts(await real.events()) == [1, 2]
-
-
-def w_died(worker: Worker) -> Any:
-    from perdure.core.messages import CloseSession
-
-    return CloseSession(worker.incarnation, "died")
 
 
 class Forgetful:

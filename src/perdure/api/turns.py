@@ -19,6 +19,9 @@ PAGES = 200
 """Of a history that go along with a turn; the worker asks for the rest."""
 MAX_BYTES = 1024 * 1024
 """Of a history that go along with a turn."""
+MAX_REPLY_BYTES = 8 * 1024 * 1024
+"""Of all histories that go along with one answer."""
+_AT_ONCE = 20  #: histories that are read in one statement
 
 
 def turn_view(
@@ -42,21 +45,34 @@ async def with_turns(engine: Engine, request: PollRequest, found: list[m.Deliver
     """The deliveries that answer a poll, those of workflow runs with what their code is to see. A worker that had the
     run last has it in memory, so it gets the new events only; any other one the history too, from its start."""
     turns = request.turns
-    strange = {run_id: 0 for run_id, turn in turns.items() if turn.run.sticky_session != request.incarnation}
-    with reading():
-        histories = await engine.store.histories(strange, PAGES) if strange else {}
+    strange = {run_id for run_id, turn in turns.items() if turn.run.sticky_session != request.incarnation}
+    histories = await _histories(engine, sorted(strange))
     complete: list[m.Delivery] = []
     for delivery in found:
         turn = turns.get(parse(delivery.task_id))
         if turn is None:
             complete.append(delivery)
             continue
-        history = histories.get(turn.run.id, [])
-        sent = _within(history, MAX_BYTES)
+        sent = histories.get(turn.run.id, [])
         more = turn.run.id in strange and sum(page.count for page in sent) < turn.run.event_count
         view = turn_view(turn.run, sent, pages.pack(turn.run.id, turn.events), turn.updates, more)
         complete.append(replace(delivery, turn=view))
     return complete
+
+
+async def _histories(engine: Engine, run_ids: Sequence[bytes]) -> dict[bytes, list[Page]]:
+    """The first pages of these runs, as many as may go along; of the last runs none, if they are many."""
+    found: dict[bytes, list[Page]] = {}
+    left = MAX_REPLY_BYTES
+    for start in range(0, len(run_ids), _AT_ONCE):
+        if left <= 0:
+            break
+        with reading():
+            read = await engine.store.histories(dict.fromkeys(run_ids[start : start + _AT_ONCE], 0), PAGES)
+        for run_id, history in read.items():
+            found[run_id] = _within(history, min(left, MAX_BYTES))
+            left -= sum(len(page.data) for page in found[run_id])
+    return found
 
 
 def _within(history: Sequence[Page], most: int) -> list[Page]:

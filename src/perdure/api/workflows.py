@@ -21,12 +21,21 @@ from perdure.core import commands as c
 from perdure.core import ids, limits, pages
 from perdure.core import workflow_messages as w
 from perdure.core.describe import is_ready, run_waits_for
-from perdure.core.errors import IllegalMove, InvalidArgument, NotFound, NoWorker, PerdureError, Unavailable
+from perdure.core.errors import (
+    IllegalMove,
+    InvalidArgument,
+    NotFound,
+    NoWorker,
+    PerdureError,
+    Unavailable,
+    WorkflowClosed,
+)
 from perdure.core.messages import Completion
 from perdure.core.model import SECOND, Failure, Lease, Payloads, Task, unpack
 from perdure.core.run import Run
 from perdure.core.states import Kind, State, is_closed
 from perdure.engine.engine import Engine
+from perdure.engine.reservations import update_key
 from perdure.engine.watches import first
 from perdure.store.base import Filter
 
@@ -129,7 +138,7 @@ class Workflows:
         wait = limits.wait(body.wait)
         end = time.monotonic() + wait
         command = self._drafts.update(body, self._who(body.identity), self._engine.now())
-        told = _told((await self._engine.apply([command]))[0])
+        told = await self._asked_before(body, (await self._engine.apply([command]))[0])
         assert told.answer_id is not None
         accepted = body.stage == "accepted"
         task = await self._parking.hold(self._answer(told.answer_id, end, accepted=accepted))
@@ -143,6 +152,16 @@ class Workflows:
         elif task.started_at is not None:
             reply.stage = "accepted"
         return reply
+
+    async def _asked_before(self, body: w.UpdateWorkflow, outcome: c.Outcome) -> c.Told:
+        """A run that has closed takes no more updates, but still answers those that it had."""
+        if isinstance(outcome, WorkflowClosed):
+            run_id = run_drafts.run_id(body.run_id) or await self._current(body.workflow_id)
+            with reading():
+                key = await self._engine.store.find_key(update_key(self._namespace, run_id, body.update_id))
+            if key is not None:
+                return c.Told(run_id, key.task_id)
+        return _told(outcome)
 
     async def _answer(self, answer_id: bytes, end: float, *, accepted: bool) -> Task:
         """The row of an update once it is answered, or has been accepted, or as it is at the `end`."""

@@ -73,13 +73,6 @@ class Take(msgspec.Struct, frozen=True, gc=False):
     seq: int
 
 
-class Forward(msgspec.Struct, frozen=True, gc=False):
-    """What is left in an inbox goes to the next run."""
-
-    run_id: bytes
-    to: bytes
-
-
 class PassOn(msgspec.Struct, frozen=True, gc=False):
     """A key goes from one task to another."""
 
@@ -87,4 +80,4 @@ class PassOn(msgspec.Struct, frozen=True, gc=False):
     new: Key
 
 
-Effect = Insert | Lease | Change | Close | Delete | Record | PutRun | Append | Post | Take | Forward | PassOn
+Effect = Insert | Lease | Change | Close | Delete | Record | PutRun | Append | Post | Take | PassOn

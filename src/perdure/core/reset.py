@@ -49,7 +49,7 @@ from perdure.core.lanes import TURNS, lane
 from perdure.core.model import SECOND, Key, Task
 from perdure.core.policy import wake_at
 from perdure.core.rounds import Rounds
-from perdure.core.run import Run
+from perdure.core.run import Message, Run
 from perdure.core.states import Kind, State, is_closed
 from perdure.core.turn_effects import KEY_LIFE, activity_row, key_of
 
@@ -64,9 +64,12 @@ _CHILD_ENDS = (
 )
 
 
-def reset(task: Task, run: Run, holder: bytes, command: c.Reset, now: int, mint: Mint, rounds: Rounds) -> list[Effect]:
-    """`task` and `run` are the old ones, open or closed; `holder` has the key of the workflow id. Raises
-    InvalidArgument for an event that nothing can begin again from."""
+def reset(
+    task: Task, run: Run, messages: Sequence[Message], holder: bytes, command: c.Reset,
+    now: int, mint: Mint, rounds: Rounds,
+) -> list[Effect]:  # fmt: skip
+    """`task` and `run` are the old ones, open or closed; `messages` are in the inbox, `holder` has the key of the
+    workflow id. Raises InvalidArgument for an event that nothing can begin again from."""
     kept = _kept(command.history, command.event_id)
     new_id = command.new_run_id
     children: list[Task] = []
@@ -90,7 +93,7 @@ def reset(task: Task, run: Run, holder: bytes, command: c.Reset, now: int, mint:
             child.place = rounds.next(child.lane, child.fairness_key)
         child.wake_at = wake_at(child)
         effects.append(Insert(child))
-    for news in _later(command.history, kept):
+    for news in _later(command.history, messages, kept):
         posted = runs.post(new, following, [news], now, rounds)
         effects += posted
         following = next(effect.run for effect in posted if isinstance(effect, PutRun))
@@ -187,14 +190,16 @@ def _failed(events: Sequence[Event], base: bytes, new_id: bytes, reason: str) ->
     return None
 
 
-def _later(history: Sequence[Event], kept: Sequence[Event]) -> list[AnyAttributes]:
+def _later(history: Sequence[Event], messages: Sequence[Message], kept: Sequence[Event]) -> list[AnyAttributes]:
     """What came after the kept events and counts for the new run too."""
     began = {event.id for event in kept}
+    later = [event.attributes for event in history[len(kept) :]]
+    later += [news for message in messages for news in runs.news_of(message)]
     return [
-        event.attributes
-        for event in history[len(kept) :]
-        if isinstance(event.attributes, WorkflowExecutionSignaled)
-        or (isinstance(event.attributes, _CHILD_ENDS) and event.attributes.initiated_event_id in began)
+        news
+        for news in later
+        if isinstance(news, WorkflowExecutionSignaled)
+        or (isinstance(news, _CHILD_ENDS) and news.initiated_event_id in began)
     ]
 
 

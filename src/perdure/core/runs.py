@@ -47,6 +47,7 @@ from perdure.core.events import (
     TimerFired,
     WorkflowExecutionCanceled,
     WorkflowExecutionCancelRequested,
+    WorkflowExecutionSignaled,
     WorkflowExecutionTerminated,
     WorkflowExecutionTimedOut,
 )
@@ -57,6 +58,7 @@ from perdure.core.rounds import Rounds
 from perdure.core.run import ClosePolicy, Message, MessageKind, Run, UpdateRequest
 from perdure.core.states import Cause, Kind, State, is_closed, move
 
+_attributes = list[AnyAttributes]
 UPDATES_LOST = "the run closed before it answered the update"
 
 
@@ -93,6 +95,14 @@ def start(command: c.Enqueue, now: int, rounds: Rounds) -> list[Effect]:
     return effects
 
 
+def may_follow(last: Task | None, id_reuse: str) -> bool:
+    """Whether a new run may have a workflow id whose last run is this closed one; None: it is not kept any more, or
+    never came to be."""
+    if last is None or id_reuse == "allow_duplicate":
+        return True
+    return id_reuse == "allow_duplicate_failed_only" and last.state != State.SUCCEEDED
+
+
 def post(task: Task, run: Run, body: list[AnyAttributes] | UpdateRequest, now: int, rounds: Rounds) -> list[Effect]:
     """One more message. A turn that is in hand does not see it; the next one will (SIG-02)."""
     run = copy(run)
@@ -105,6 +115,17 @@ def post(task: Task, run: Run, body: list[AnyAttributes] | UpdateRequest, now: i
         make_ready(task, run, now, rounds)
         effects.append(Change(task))
     return [*effects, PutRun(run)]
+
+
+def news_of(message: Message) -> list[AnyAttributes]:
+    """The events that a message becomes; an update becomes none by itself."""
+    return [] if message.kind == MessageKind.UPDATE else unpack(message.body, _attributes)
+
+
+def is_for_successor(message: Message) -> bool:
+    """Whether a message that a run has not seen is for the run that follows it: what others sent is, the ends of its
+    own children are not, because their events are not in the new history (RPLY-25)."""
+    return any(isinstance(a, (WorkflowExecutionSignaled, WorkflowExecutionCancelRequested)) for a in news_of(message))
 
 
 def make_ready(task: Task, run: Run, now: int, rounds: Rounds) -> None:
@@ -255,7 +276,7 @@ def closing(
     the caller's own."""
     run.turn_prepared_at = None
     effects: list[Effect] = [PutRun(run)]
-    if run.inbox_count > run.inbox_taken and not continued:
+    if run.inbox_count > run.inbox_taken:
         effects.append(Take(run.id, run.inbox_count))
     closed = decide.close(task, cause, now, failure)
     assert isinstance(closed, Close)
@@ -275,7 +296,10 @@ def _sweep(task: Task, now: int, mint: Mint) -> Task:
 
 
 def swept(child: Task, run: Run | None, now: int, mint: Mint, rounds: Rounds) -> list[Effect]:
-    """What becomes of a child whose parent is closed (CHILD-02); nothing where it may go on."""
+    """What becomes of a child whose parent is closed (CHILD-02); nothing where it may go on. A message was sent before
+    the end, so it arrives."""
+    if child.kind in (Kind.MESSAGE, Kind.SWEEP):
+        return []
     if child.kind == Kind.WORKFLOW and run is not None:
         if run.parent_close_policy == ClosePolicy.TERMINATE:
             return terminate(child, run, "its parent closed", "", now, mint)

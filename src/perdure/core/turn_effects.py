@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from perdure.core import commands as c
 from perdure.core import decide, runs
 from perdure.core import turn_commands as t
-from perdure.core.effects import Change, Effect, Forward, Insert, PassOn, Post
+from perdure.core.effects import Change, Effect, Insert, PassOn, Post
 from perdure.core.events import (
     ActivityTaskCanceled,
     ActivityTaskCancelRequested,
@@ -84,8 +84,9 @@ class TurnWriter:
         task: Task,
         run: Run,
         events: list[Event],
+        messages: Sequence[Message],
         rows: Mapping[bytes, Task],
-        taken: Container[str],
+        taken: Container[bytes],
         first: Callable[[], WorkflowExecutionStarted],
         now: int,
         mint: Mint,
@@ -98,6 +99,7 @@ class TurnWriter:
         self._task = task
         self._run = run
         self._last = run.event_count + len(events)
+        self._messages = messages
         self._rows = rows
         self._taken = taken
         self._first = first
@@ -210,7 +212,7 @@ class TurnWriter:
     def _start_child(self, command: t.StartChildWorkflow) -> None:
         event_id = self._shared(command, StartChildWorkflowExecutionInitiated)
         who = {"workflow_id": command.workflow_id, "workflow_type": command.workflow_type}
-        if command.workflow_id in self._taken:
+        if command.task_id in self._taken:
             self._tell([StartChildWorkflowExecutionFailed(initiated_event_id=event_id, **who)])
             return
         self.effects += runs.start(self._child_start(command, event_id), self._now, self._rounds)
@@ -378,12 +380,11 @@ class TurnWriter:
         )
         self.closing = Cause.CONTINUE
         self._next_run(command.task_id, event, 0, 1)
-        if run.inbox_count > run.inbox_taken:
-            self.effects.append(Forward(run.id, command.task_id))
 
     def _next_run(self, new_id: bytes, event: WorkflowExecutionStarted, delay: int, attempt: int) -> None:
-        """The run that goes on under this workflow id, with what is left in the inbox."""
+        """The run that goes on under this workflow id, with what others sent and this one has not seen."""
         old, run = self._task, self._run
+        along = [m for m in self._messages if m.seq > run.inbox_taken and runs.is_for_successor(m)]
         draft = Task(
             new_id, old.namespace, event.workflow_type, State.ENQUEUED, lane(old.namespace, event.task_queue, TURNS),
             0, 0, app=old.app, kind=Kind.WORKFLOW, queue=event.task_queue, headers=old.headers,
@@ -398,11 +399,13 @@ class TurnWriter:
             parent_close_policy=run.parent_close_policy, chain_attempt=attempt, chain_deadline=run.chain_deadline,
             cron=run.cron, memo=pack(event.memo) if event.memo else None,
             search_attributes=pack(event.search_attributes) if event.search_attributes else None,
-            inbox_count=run.inbox_count, inbox_taken=run.inbox_taken,
+            inbox_count=len(along),
         )  # fmt: skip
         event = replace(event, continued_run_id=run.id)
         enqueue = c.Enqueue(draft=draft, task_id=new_id, delay=delay, start=c.Start(run=following, event=event))
         self.effects += runs.start(enqueue, self._now, self._rounds)
+        for seq, message in enumerate(along, 1):
+            self.effects.append(Post(Message(new_id, seq, message.kind, max(message.at, self._now), message.body)))
         name = key_of(old.namespace, run.workflow_id)
         holder = Key(*name, run.id, b"", 0)
         self.effects.append(PassOn(holder, Key(*name, new_id, b"", self._now + KEY_LIFE)))

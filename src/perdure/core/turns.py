@@ -25,7 +25,6 @@ from perdure.core.events import (
     ActivityTaskFailed,
     ActivityTaskStarted,
     ActivityTaskTimedOut,
-    AnyAttributes,
     Event,
     WorkflowExecutionSignaled,
     WorkflowExecutionStarted,
@@ -40,14 +39,13 @@ from perdure.core.policy import wake_at
 from perdure.core.rounds import Rounds
 from perdure.core.run import Message, MessageKind, Run, UpdateRequest
 from perdure.core.states import Cause, State, move
-from perdure.core.turn_commands import CLOSING, CompleteStep, ContinueAsNew, FailStep, TurnCommand
+from perdure.core.turn_commands import CLOSING, CompleteStep, ContinueAsNew, FailStep, RejectUpdate, TurnCommand
 from perdure.core.turn_effects import TurnWriter
 
 MAX_EVENTS = 50_000
 """Of a history; at it, only continue-as-new goes on (RPLY-26)."""
 
 _CLOSED = (ActivityTaskCompleted, ActivityTaskFailed, ActivityTaskTimedOut, ActivityTaskCanceled)
-_attributes = list[AnyAttributes]
 
 
 def begin(task: Task, run: Run, now: int) -> Run:
@@ -72,7 +70,7 @@ def prepared(task: Task, run: Run, messages: Sequence[Message]) -> tuple[list[Ev
         if message.kind == MessageKind.UPDATE:
             updates.append(unpack(message.body, UpdateRequest))
             continue
-        for attributes in unpack(message.body, _attributes):
+        for attributes in runs.news_of(message):
             last += 1
             if isinstance(attributes, _CLOSED) and events and isinstance(events[-1].attributes, ActivityTaskStarted):
                 attributes = replace(attributes, started_event_id=last - 1)
@@ -94,14 +92,14 @@ def append(
     command: c.Append,
     *,
     rows: Mapping[bytes, Task],
-    taken: Container[str],
+    taken: Container[bytes],
     first: Callable[[], WorkflowExecutionStarted],
     now: int,
     mint: Mint,
     rounds: Rounds,
 ) -> tuple[list[Effect], c.Outcome]:
     """The effects, and the outcome after them: an UnhandledMessages is one that changes something, too. `rows` are the
-    locked rows of children that the commands name, `taken` the ids of child workflows that could not be reserved,
+    locked rows of children that the commands name, `taken` the child runs whose workflow id could not be reserved,
     `first` gives event 1 of this run."""
     if repeated := _answered(task, run, command):
         return [], repeated
@@ -113,10 +111,10 @@ def append(
         written, _ = prepared(task, run, messages)
     if command.after != run.event_count + len(written):
         raise LeaseLost(f"the append follows event {command.after}, but the history goes to {run.event_count}")
-    closes = bool(command.commands) and isinstance(command.commands[-1], CLOSING)
+    closes = _closes(command)
     _check(command, closes, run.event_count + len(written))
     wanted = command.commands
-    unhandled = closes and not isinstance(wanted[-1], ContinueAsNew) and _has_unhandled(run, messages)
+    unhandled = closes and _has_unhandled(run, messages, along=isinstance(wanted[-1], ContinueAsNew))
     if unhandled and not (wanted := _settled(wanted)):
         return _put_off(task, run, now, rounds), UnhandledMessages()
     if not run.turn_written:
@@ -135,7 +133,7 @@ def append(
             run.inbox_taken = run.turn_inbox
     failed = task.failure is not None
     run.failures, task.failure = 0, None  # before the commands: one of them may fail the run
-    writer = TurnWriter(task, run, written, rows, taken, first, now, mint, rounds)
+    writer = TurnWriter(task, run, written, messages, rows, taken, first, now, mint, rounds)
     for one in wanted:
         writer.write(one)
     if unhandled:
@@ -155,17 +153,23 @@ def append(
     return effects, c.Appended(run.id, task.state, run.event_count)
 
 
-def _answered(task: Task, run: Run, command: c.Append) -> c.Appended | None:
+def _answered(task: Task, run: Run, command: c.Append) -> c.Outcome | None:
     """The answer that this append got before; LeaseLost when its lease is not the current one."""
-    lease, count = command.lease, len(command.commands)
+    lease, count = command.lease, sum(not isinstance(wanted, RejectUpdate) for wanted in command.commands)
     if task.state == State.LEASED and lease.number == task.lease_number and lease.bits == task.lease_bits:
         ends = (command.after + count, command.after + count + 1)
         if run.turn_written and run.event_count > command.after and run.event_count in ends:
             return c.Appended(run.id, task.state, run.event_count)
         return None
     if lease.number == task.done_number and lease.bits == task.done_bits and task.done_number:
+        if _closes(command):  # but the run is open
+            return UnhandledMessages()
         return c.Appended(run.id, State(task.done_state), run.event_count)
     raise LeaseLost(decide.why_lost(task))
+
+
+def _closes(command: c.Append) -> bool:
+    return bool(command.commands) and isinstance(command.commands[-1], CLOSING)
 
 
 def _check(command: c.Append, closes: bool, events: int) -> None:
@@ -178,15 +182,14 @@ def _check(command: c.Append, closes: bool, events: int) -> None:
         raise Conflict(f"the history would have more than {MAX_EVENTS} events: continue as new", field="commands")
 
 
-def _has_unhandled(run: Run, messages: Sequence[Message]) -> bool:
-    """Whether a signal or an update would be lost if the run closed now."""
-    for message in messages:
-        if message.seq > run.turn_inbox:
-            if message.kind == MessageKind.UPDATE:
-                return True
-            if any(isinstance(a, WorkflowExecutionSignaled) for a in unpack(message.body, _attributes)):
-                return True
-    return False
+def _has_unhandled(run: Run, messages: Sequence[Message], *, along: bool) -> bool:
+    """Whether an update, or a signal unless the next run takes those `along`, would be lost if the run closed now."""
+    unseen = [message for message in messages if message.seq > run.turn_inbox]
+    return any(
+        message.kind == MessageKind.UPDATE
+        or (not along and any(isinstance(news, WorkflowExecutionSignaled) for news in runs.news_of(message)))
+        for message in unseen
+    )
 
 
 def _settled(wanted: list[TurnCommand]) -> list[TurnCommand]:

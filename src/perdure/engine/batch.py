@@ -18,41 +18,34 @@ Nothing is answered here: `answers`, and the tasks in `polls`, are given out by 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from perdure.core import commands as c
-from perdure.core import decide, ids, pulse, runs
+from perdure.core import decide, runs
 from perdure.core.effects import Effect
 from perdure.core.errors import LeaseLost, NotFound, PerdureError
 from perdure.core.ids import Mint
-from perdure.core.model import SECOND, Task
+from perdure.core.model import Task
 from perdure.core.rounds import Rounds
 from perdure.core.states import Kind, State, is_closed
 from perdure.engine import exchange, sessions
 from perdure.engine.beats import beat
+from perdure.engine.chores import Chores, guard
 from perdure.engine.dispatch import Parked, assign, demands
 from perdure.engine.gather import Item
 from perdure.engine.intake import Intake
 from perdure.engine.ledger import Ledger
 from perdure.engine.marks import Marks
 from perdure.engine.starts import Starts
-from perdure.engine.workflows import Histories, Items, Workflows
+from perdure.engine.workflows import Histories, Items, Workflows, may_close
 from perdure.store.base import Batch as Rows
 from perdure.store.base import Doubled, Place
-
-log = logging.getLogger("perdure.engine")
-
-KEY_EXTENSION = 3600 * SECOND  #: how much longer an expired key lives whose task is still open
-HOLD_UNKNOWN = SECOND  #: microseconds that lease expiry waits while another server has the pulse
 
 Named = c.Complete | c.Cancel | c.Retry | c.Append | c.Addressed | c.Enqueue
 """Commands about rows that they name."""
 _ADDRESSED = (c.Tell, c.Terminate, c.Pause, c.Reset)
-Due = list[tuple[Item, list[Task], Callable[[Task], Any]]]
-"""Chores, the rows that each is about, and what to decide about such a row."""
 
 
 class Batch:
@@ -148,50 +141,48 @@ class Batch:
             named += await workflows.resolve(rows, addressed)
         named += self._onto
         gone = await self._lock(rows, named)
+        self._put_off(named, await workflows.followed(rows, gone))
         await sessions.serve(self, rows, [*work.get(c.OpenSession, []), *work.get(c.CloseSession, [])])
         await self._claim(rows, marks, monotonic)
-        chores = [*work.get(c.Ring, []), *work.get(c.Reap, []), *work.get(c.Trim, [])]
-        due = await self._read_chores(rows, chores)
-        due = await self._hang(rows, named, due)
+        chores = Chores(self.ledger, workflows, self._mint, self._rounds)
+        await chores.read(rows, [*work.get(c.Ring, []), *work.get(c.Reap, []), *work.get(c.Trim, [])])
+        await self._hang(rows, named, chores, {command.task_id for _, command in enqueues})
         self._now = rows.now
         await self._learn(rows, workflows.lanes_of(named))
         for item, command in named:
             self._answer(item, self._decide, item, command, gone.get(workflows.ids_of(item)[0]))
         self._hand_out(self._claimed)
-        for chore, tasks, decision in due:
-            self._chore(chore, tasks, decision)
+        chores.decide(self._now)
         for item, command in enqueues:
             self._answer(item, self._enqueue, command)
-        self.answers += workflows.answers
+        self.answers += [*workflows.answers, *chores.answers]
         self._match()
         await self._flush(rows, [i for _, command in enqueues if command.minted and (i := command.task_id)])
 
-    async def _hang(self, rows: Rows, named: Items, due: Due) -> Due:
+    async def _hang(self, rows: Rows, named: Items, chores: Chores, starting: set[bytes]) -> None:
         """What hangs on the rows that are locked by now: parents, runs, inboxes, request ids. Commands whose rows are
         not all to be had are deferred and removed from `named`; such alarms ring again."""
         rows_of = self.ledger.rows
         if not any(task.kind != Kind.JOB for task in rows_of.values()):
-            return due
+            return
         workflows = self._workflows
         main = {item: workflows.ids_of(item)[0] for item, _ in named}
-        due = [(item, await workflows.errands.read(rows, tasks), decision) for item, tasks, decision in due]
-        children = [rows_of[i] for i in main.values() if i in rows_of]
-        children += [task for _, tasks, _ in due for task in tasks]
-        held = await workflows.relatives(rows, children)
+        await chores.keep(partial(workflows.errands.read, rows))
+        children = [rows_of[i] for item, i in main.items() if i in rows_of and may_close(item.command, rows_of[i])]
+        held = await workflows.relatives(rows, [*children, *chores.rows])
         if held:
             self._put_off(named, [item for item, task_id in main.items() if task_id in held])
-            due = [(item, [t for t in tasks if t.id not in held], decision) for item, tasks, decision in due]
+            chores.drop(held)
         in_turn = {i for item, i in main.items() if isinstance(item.command, (c.Append, c.Complete, c.Reset))}
         in_turn.update(task.id for tasks in self._claimed.values() for task in tasks)
         in_turn.update(task.id for parked in self.polls for task in parked.tasks)
         await workflows.read(rows, in_turn)
-        await workflows.reserve(rows, named)
+        await workflows.reservations.reserve(rows, named, starting)
         await workflows.read_first(named)
         for parked in self.polls:
             for task in parked.tasks:
                 if task.kind == Kind.WORKFLOW:
                     parked.request.turns[task.id] = workflows.prepared(task)
-        return due
 
     def _put_off(self, named: Items, items: list[Item]) -> None:
         """These go to the next batch."""
@@ -334,35 +325,6 @@ class Batch:
             last = Place(tasks[-1].priority, tasks[-1].place or 0, tasks[-1].id) if tasks else None
             marks.claimed(lane, last, monotonic, count=len(tasks), under_full=under_full, took=took)
 
-    async def _read_chores(self, rows: Rows, chores: list[tuple[Item, Any]]) -> Due:
-        """The rows of alarms and of sessions that end, each with what to decide about it."""
-        due: Due = []
-        for item, command in chores:
-            match command:
-                case c.Ring(limit=limit, after=after):
-                    hold = await self._take_pulse(rows)
-                    tasks = await rows.due(limit, after)
-                    due.append((item, tasks, partial(self._ring, hold_until=hold)))
-                case c.Reap(limit=limit):
-                    tasks = await sessions.reap(rows, limit)
-                    due.append((item, tasks, self._abandon))
-                case c.Trim(closed_before=before, limit=limit):
-                    count = max(await rows.trim_closed(before, limit), await rows.trim_keys(limit, KEY_EXTENSION))
-                    self.answers.append((item, c.Did(count)))
-            if due:
-                self.ledger.load(due[-1][1])
-        return due
-
-    async def _take_pulse(self, rows: Rows) -> int:
-        """Until when no lease may expire. The pulse is written every few seconds, or at once after a gap."""
-        found = await rows.lock_pulse()
-        if found is None:
-            return rows.now + HOLD_UNKNOWN
-        taken = pulse.take(found, rows.now)
-        if taken.hold_until != found.hold_until or taken.alive_at - found.alive_at >= pulse.INTERVAL:
-            await rows.put_pulse(taken)
-        return taken.hold_until
-
     async def _learn(self, rows: Rows, others: set[str] | None = None) -> None:
         """The highest stored round of lanes of old tasks, and of `others`, that this server sees for the first time."""
         unknown = self._rounds.unknown({task.lane for task in self.ledger.rows.values()} | (others or set()))
@@ -433,25 +395,6 @@ class Batch:
         self.ledger.apply([inserted])
         return c.Enqueued(inserted.task.id, False, inserted.task.created_at)
 
-    def _ring(self, task: Task, *, hold_until: int) -> None:
-        if task.kind in (Kind.JOB, Kind.ACTIVITY):
-            self._apply(decide.ring(task, self._now, self._mint, self._rounds, hold_until))
-        else:
-            self._workflows.ring(task, self._now, hold_until)
-
-    def _abandon(self, task: Task) -> None:
-        reason = "its process or its connection ended"
-        if task.kind == Kind.WORKFLOW:
-            self._workflows.lose(task, reason, self._now)
-        else:
-            self._apply(decide.abandon(task, reason, self._now, self._mint, self._rounds))
-
-    def _chore(self, item: Item, tasks: list[Task], decision: Callable[[Task], Any]) -> None:
-        for task in tasks:
-            if self.ledger.rows[task.id] is task:  # not decided upon by another command of this batch
-                self._guard(decision, task)
-        self.answers.append((item, c.Did(len(tasks))))
-
     def _hand_out(self, ready: dict[str, list[Task]]) -> None:
         """Lease ready tasks to the polls, in queue order."""
         still = {
@@ -462,25 +405,15 @@ class Batch:
         }
         for parked, task in assign(self._fresh, still, self._workflows.sticky(still)):
             self._rounds.serve(task.lane, task.place or 0)
-            self._guard(partial(self._lease, parked), task)
+            guard(self.ledger, partial(self._lease, parked), task, self._now)
 
-    def _lease(self, parked: Parked, task: Task) -> None:
+    def _lease(self, parked: Parked, task: Task, now: int) -> None:
         request = parked.request
-        lease = decide.claim(
-            task, request.incarnation, request.worker, request.poll, self._now, self._mint.lease_bits()
-        )
+        lease = decide.claim(task, request.incarnation, request.worker, request.poll, now, self._mint.lease_bits())
+        if task.kind == Kind.WORKFLOW:  # before anything is handed out: it may not be readable
+            request.turns[task.id] = self._workflows.begin(lease.task, now)
         self.ledger.apply([lease])
         parked.tasks.append(lease.task)
-        if task.kind == Kind.WORKFLOW:
-            parked.request.turns[task.id] = self._workflows.begin(lease.task, self._now)
-
-    def _guard(self, decision: Callable[[Task], None], task: Task) -> None:
-        """One row that cannot be decided upon (written by another version, say) must not hold up all others."""
-        try:
-            decision(task)
-        except Exception:  # a bug, or a row that cannot be read
-            log.exception("task %s cannot be handled; it is looked at again in a minute", ids.text(task.id))
-            self.ledger.apply(decide.postpone(task, self._now))
 
     def _match(self) -> None:
         """What the claim left open is matched with tasks that became ready in this batch. Never past older ones: only

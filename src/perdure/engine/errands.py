@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from perdure.core import decide, runs
 from perdure.core.effects import Change, Effect
@@ -12,9 +12,11 @@ from perdure.core.model import SECOND, Task
 from perdure.core.policy import wake_at
 from perdure.core.rounds import Rounds
 from perdure.core.states import Cause, Kind, is_closed
+from perdure.core.turn_commands import CancelExternalWorkflow
 from perdure.core.turn_effects import key_of
 from perdure.engine.ledger import Ledger
 from perdure.store.base import Batch as Rows
+from perdure.store.base import KeyName
 
 SWEPT = 200  #: children that a closed run closes at a time
 SWEEP_PAUSE = SECOND // 50  #: microseconds between two such times
@@ -40,39 +42,51 @@ class Errands:
         self._rounds = rounds
         self._messages: dict[bytes, Errand] = {}
         self._targets: dict[bytes, bytes] = {}
-        self._sweeps: dict[bytes, list[Task]] = {}
+        self._names: dict[bytes, KeyName] = {}  #: of messages to a workflow id, whatever its run
+        self._sweeps: dict[bytes, tuple[list[Task], bool]] = {}  #: children, and whether none was held elsewhere
 
     async def read(self, rows: Rows, due: list[Task]) -> list[Task]:
         """Of due rows those that can be served now: messages whose target is not held elsewhere, and all others."""
         for sweep in (task for task in due if task.kind == Kind.SWEEP):
             assert sweep.parent_run_id is not None
-            found = await rows.children(sweep.parent_run_id, SWEPT, sweep.checkpoint or b"")
+            found, whole = await rows.children(sweep.parent_run_id, SWEPT, sweep.checkpoint or b"")
             self._ledger.load(found)
-            self._sweeps[sweep.id] = [self._ledger.rows[child.id] for child in found]
-        messages = [task for task in due if task.kind == Kind.MESSAGE]
+            self._sweeps[sweep.id] = ([self._ledger.rows[child.id] for child in found], whole)
+        messages = {task.id: errand_of(task) for task in due if task.kind == Kind.MESSAGE}
         if not messages:
             return due
-        for task in messages:
-            self._messages[task.id] = errand_of(task)
-        names = {
-            task.id: key_of(task.namespace, self._messages[task.id].workflow_id)
-            for task in messages
-            if not self._messages[task.id].run_id
-        }
+        self._messages.update(messages)
+        names = {t.id: key_of(t.namespace, messages[t.id].workflow_id) for t in due if t.id in messages}
+        names = {message: name for message, name in names.items() if not messages[message].run_id}
+        targets = {message: errand.run_id for message, errand in messages.items() if errand.run_id}
+        targets |= await self._holders(rows, names)
+        held = await self._lock(rows, set(targets.values()))
+        late = {i: n for i, n in names.items() if i in targets and targets[i] not in self._ledger.rows.keys() | held}
+        followed = {i for i, target in (await self._holders(rows, late)).items() if target != targets[i]}
+        asked = [i for i, errand in messages.items() if isinstance(errand, CancelExternalWorkflow)]
+        parents = {i: self._ledger.rows[targets[i]].parent_run_id for i in asked if targets.get(i) in self._ledger.rows}
+        held |= await self._lock(rows, {parent for parent in parents.values() if parent is not None})
+        self._names.update(names)
+        self._targets.update(targets)
+        return [
+            task
+            for task in due
+            if task.id not in followed and targets.get(task.id) not in held and parents.get(task.id) not in held
+        ]
+
+    async def _holders(self, rows: Rows, names: Mapping[bytes, KeyName]) -> dict[bytes, bytes]:
+        """The current runs of these workflow ids, by message."""
         holders = await rows.read_keys(sorted(set(names.values()))) if names else {}
-        for task in messages:
-            holder = holders.get(names[task.id]) if task.id in names else None
-            target = holder.task_id if holder is not None else self._messages[task.id].run_id
-            if target:
-                self._targets[task.id] = target
-        held = await self._lock(rows, set(self._targets.values()))
-        return [task for task in due if self._targets.get(task.id) not in held]
+        return {message: holders[name].task_id for message, name in names.items() if name in holders}
 
     def deliver(self, task: Task, now: int) -> None:
-        """A message arrives, or cannot."""
+        """A message arrives, or cannot. Where the run of a workflow id closes in this very batch it stays due: there
+        may be another one by then (B093)."""
         ledger = self._ledger
         target_id, parent_id = self._targets.get(task.id, b""), task.parent_run_id or b""
         target, run = ledger.rows.get(target_id), ledger.runs.get(target_id)
+        if target is not None and is_closed(target.state) and task.id in self._names:
+            return
         effects, news = arrive(
             self._messages[task.id], task, ledger.runs.get(parent_id), target, run, now, self._mint, self._rounds
         )
@@ -85,18 +99,19 @@ class Errands:
 
     def sweep(self, task: Task, now: int) -> None:
         """Some children of a closed run; the row comes again while there is something to do."""
-        children = self._sweeps[task.id]
-        changed = False
+        children, whole = self._sweeps[task.id]
         for child in children:
-            if child.kind != Kind.SWEEP and self._ledger.rows[child.id] is child:
-                effects = runs.swept(child, self._ledger.runs.get(child.id), now, self._mint, self._rounds)
-                changed = changed or bool(effects)
-                self._apply(effects, now)
+            if self._ledger.rows[child.id] is not child:  # another command of this batch was about it
+                whole = False
+                continue
+            effects = runs.swept(child, self._ledger.runs.get(child.id), now, self._mint, self._rounds)
+            whole = whole and not effects
+            self._apply(effects, now)
         task, now = decide.own(task, now)
-        if not changed and len(children) < SWEPT:
+        if whole and len(children) < SWEPT:
             self._apply([decide.close(task, Cause.ANSWER, now)], now)
             return
-        if not changed:
+        if whole:
             task.checkpoint = children[-1].id  # all of these may go on
         task.ready_at = now + SWEEP_PAUSE
         task.wake_at = wake_at(task)

@@ -16,7 +16,6 @@ from perdure.core.effects import (
     Close,
     Delete,
     Effect,
-    Forward,
     Insert,
     Lease,
     PassOn,
@@ -62,7 +61,6 @@ class Ledger:
         self._pages: list[Page] = []
         self._posted: list[Message] = []
         self._taken: dict[bytes, int] = {}
-        self._forwarded: dict[bytes, bytes] = {}
         self._passed_on: list[PassOn] = []
         self._alarm: int | None = None  #: of leases that are written
 
@@ -86,8 +84,6 @@ class Ledger:
                     self.inboxes.setdefault(message.run_id, []).append(message)
                 case Take(run_id, seq):
                     self._taken[run_id] = seq
-                case Forward(run_id, to):
-                    self._forwarded[run_id] = to
                 case PassOn():
                     self._passed_on.append(effect)
                 case _:
@@ -161,8 +157,6 @@ class Ledger:
             await batch.post(self._posted)
         if self._taken:
             await batch.take(self._taken)
-        if self._forwarded:
-            await batch.forward(self._forwarded)
         for passed in self._passed_on:
             if not await batch.replace_key(passed.old, passed.new):
                 raise StoreFault(f"key {passed.old.key!r} went to another task meanwhile")

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from perdure.core import commands as c
-from perdure.core import keys
+from perdure.core import keys, runs
 from perdure.core.errors import WorkflowAlreadyStarted
 from perdure.core.model import Key, Task
-from perdure.core.states import State, is_closed
+from perdure.core.states import is_closed
 from perdure.engine.gather import Item
 from perdure.store.base import Batch as Rows
 from perdure.store.base import KeyName
@@ -60,8 +60,7 @@ class Starts:
         if last is not None and not is_closed(last.state):
             self._conflict(item, command, start, holder)
             return False
-        failed = last is None or last.state != State.SUCCEEDED
-        if start.id_reuse == "reject_duplicate" or (start.id_reuse == "allow_duplicate_failed_only" and not failed):
+        if not runs.may_follow(last, start.id_reuse):
             text = f"workflow {command.key!r} ran before, and its id may not be used again"
             self.answers.append((item, WorkflowAlreadyStarted(text, field="workflow_id", limit=start.id_reuse)))
             return False

@@ -5,7 +5,7 @@ inboxes behind the locks, and asks core/ what follows.
     relatives  parents of children that may close are locked, too: a child whose parent is held elsewhere waits
     errands    due messages to other runs, and sweeps of closed ones, with the rows that they are about
     read       runs and inboxes, in statements sent after the locks were granted
-    reserve    request ids and ids of child workflows
+    reserve    request ids and ids of child workflows (reservations.py)
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from perdure.core.events import (
 )
 from perdure.core.ids import Mint
 from perdure.core.lanes import TURNS, lane
-from perdure.core.model import SECOND, Key, Task
+from perdure.core.model import Key, Task
 from perdure.core.reset import reset
 from perdure.core.rounds import Rounds
 from perdure.core.run import Page, Run, UpdateRequest
@@ -43,21 +43,19 @@ from perdure.engine.dispatch import Prepared
 from perdure.engine.errands import Errands
 from perdure.engine.gather import Item
 from perdure.engine.ledger import Ledger
+from perdure.engine.reservations import Reservations
 from perdure.store.base import Batch as Rows
 from perdure.store.base import KeyName
-
-REQUEST_LIFE = 86_400 * SECOND  #: microseconds that a request id of a message is remembered
 
 Histories = Callable[[Mapping[bytes, int], int], Awaitable[dict[bytes, list[Page]]]]
 Items = list[tuple[Item, Any]]
 
 
 class Workflows:
-    """For one batch. `answers` and `deferred` are of commands that end here."""
+    """For one batch. `answers` are those to commands that end here."""
 
     def __init__(self, ledger: Ledger, mint: Mint, rounds: Rounds, histories: Histories) -> None:
         self.answers: list[tuple[Item, c.Outcome]] = []
-        self.deferred: list[Item] = []
         self.canceled: list[Task] = []  #: activities at work that their workflow does not want any more
         self._ledger = ledger
         self._mint = mint
@@ -66,9 +64,9 @@ class Workflows:
         self._names: dict[Item, KeyName] = {}  #: of runs that were addressed by workflow id alone
         self._targets: dict[Item, bytes] = {}
         self._holders: dict[Item, bytes] = {}  #: who has the workflow id
+        self.reservations = Reservations(ledger, self._targets)
         self.errands = Errands(ledger, self.apply, self._lock, mint, rounds)
-        self._told: dict[KeyName, Key] = {}  #: request ids that were used before
-        self._taken: set[str] = set()  #: workflow ids that children could not get
+        self._passed_on: set[KeyName] = set()  #: workflow ids that this batch gives to another run
         self._first: dict[bytes, WorkflowExecutionStarted] = {}
 
     # ------------------------------------------------------------------------------------------------- before locks
@@ -81,7 +79,7 @@ class Workflows:
         for item, command in addressed:
             holder = holders.get(names[item]) if item in names else None
             target = command.run_id or (holder.task_id if holder else None)
-            if target is None:
+            if target is None or (holder is None and isinstance(command, c.Reset)):
                 self.answers.append((item, NotFound("there is no such workflow", field="workflow_id")))
                 continue
             self._targets[item] = target
@@ -130,6 +128,19 @@ class Workflows:
         return lanes
 
     # --------------------------------------------------------------------------------------------------- behind locks
+    async def followed(self, rows: Rows, gone: Mapping[bytes, Task]) -> list[Item]:
+        """Commands whose run has closed since its workflow id was looked up, and was followed by another: they are for
+        that one (B093)."""
+        late = {
+            item: name
+            for item, name in self._names.items()
+            if (run := gone.get(self._targets.get(item, b""))) is not None
+            and is_closed(run.state)
+            and not isinstance(item.command, c.Reset)
+        }
+        holders = await rows.read_keys(sorted(set(late.values()))) if late else {}
+        return [i for i, name in late.items() if name in holders and holders[name].task_id != self._targets[i]]
+
     async def relatives(self, rows: Rows, tasks: Iterable[Task]) -> set[bytes]:
         """Lock the parents of these rows; the ids of those whose parent is held elsewhere."""
         children = {task.id: task.parent_run_id for task in tasks if task.parent_run_id is not None}
@@ -160,60 +171,6 @@ class Workflows:
         }
         if after:
             ledger.inboxes.update(await rows.inbox(after))
-
-    async def reserve(self, rows: Rows, named: Items) -> None:
-        """Request ids of messages, and the ids of child workflows. Behind the locks, because a command that does not
-        get its rows comes again, and must not meet its own key then."""
-        now = rows.now
-        wanted: dict[KeyName, Key] = {}
-        for item, command in named:
-            if isinstance(command, c.Tell) and (name := self._request(item, command)) is not None:
-                answer = command.message.task_id if isinstance(command.message, UpdateRequest) else self._targets[item]
-                wanted.setdefault(name, Key(*name, answer, b"", now + REQUEST_LIFE))
-            elif isinstance(command, c.Append) and self._holds(command):
-                for child in command.commands:
-                    if isinstance(child, t.StartChildWorkflow):
-                        name = key_of(self._ledger.rows[command.lease.task_id].namespace, child.workflow_id)
-                        wanted.setdefault(name, Key(*name, child.task_id, b"", now + REQUEST_LIFE))
-        if not wanted:
-            return
-        reserved = await rows.reserve_keys([wanted[name] for name in sorted(wanted)])
-        lost = [name for name in sorted(wanted) if name not in reserved]
-        if lost:
-            await self._look_at(rows, lost, wanted)
-
-    async def _look_at(self, rows: Rows, lost: list[KeyName], wanted: dict[KeyName, Key]) -> None:
-        """Keys that others hold: a workflow id whose last run has closed can be had."""
-        holders = await rows.read_keys(lost)
-        last = [key.task_id for name, key in holders.items() if name[2] == "workflow"]
-        traces = await rows.trace(last) if last else {}
-        for name in lost:
-            holder = holders.get(name)
-            if name[2] != "workflow":
-                if holder is not None:
-                    self._told[name] = holder
-                continue
-            old = None if holder is None else traces.get(holder.task_id)
-            if holder is None or (old is not None and not is_closed(old.state)):
-                self._taken.add(name[3])
-            elif holder.task_id == wanted[name].task_id:
-                continue
-            elif not await rows.replace_key(holder, wanted[name]):
-                self._taken.add(name[3])
-
-    def _request(self, item: Item, command: c.Tell) -> KeyName | None:
-        if self._targets[item] not in self._ledger.rows:
-            return None
-        run_id = self._targets[item].hex()
-        if isinstance(command.message, UpdateRequest):
-            return (command.namespace, "", "update", f"{run_id}/{command.message.update_id}")
-        if not command.request_id:
-            return None
-        return (command.namespace, "", "request", f"{run_id}/{command.request_id}")
-
-    def _holds(self, command: c.Append) -> bool:
-        task = self._ledger.rows.get(command.lease.task_id)
-        return task is not None and task.state == State.LEASED and task.lease == command.lease
 
     async def read_first(self, named: Items) -> None:
         """Event 1 of runs that may be followed by another one, which begins with the same. It never changes, so it is
@@ -246,6 +203,8 @@ class Workflows:
         for effect in effects:
             if isinstance(effect, Change) and effect.task.kind == Kind.ACTIVITY and effect.task.cancel_deadline:
                 self.canceled.append(effect.task)
+            if isinstance(effect, PassOn):
+                self._passed_on.add(effect.old.name)
             if not isinstance(effect, (Close, Delete)) or effect.task.parent_run_id is None:
                 continue
             if isinstance(effect, Close) and effect.continued:
@@ -287,7 +246,7 @@ class Workflows:
             self._ledger.inboxes.get(task.id, ()),
             command,
             rows=self._ledger.rows,
-            taken=self._taken,
+            taken=self.reservations.taken,
             first=lambda: self._first[task.id],
             now=now,
             mint=self._mint,
@@ -328,7 +287,7 @@ class Workflows:
             new = Key(*name, command.task_id, command.digest, now + command.key_life)
             self.apply([PassOn(Key(*name, target, b"", 0), new)], now)
             return c.Started(command.task_id)
-        if start.signal is not None:
+        if start.signal is not None and self.reservations.asked_before(item, command) is None:
             self.apply(runs.post(task, run, [start.signal], now, self._rounds), now)
         return c.Started(target, started=False)
 
@@ -336,13 +295,13 @@ class Workflows:
         """None: the run has been followed by another one meanwhile, so it is looked for again."""
         task, run = self._target(item, command.namespace, gone)
         if task is None or run is None:
-            if self._moved_on(item, gone):
+            if self._may_be_followed(item):
                 return None
-            runs.refuse_closed(gone)
+            runs.refuse_closed(gone or self._ledger.rows[self._targets[item]])
         assert task is not None
         assert run is not None
-        if (name := self._request(item, command)) is not None and (holder := self._told.get(name)) is not None:
-            return c.Told(task.id, holder.task_id if isinstance(command.message, UpdateRequest) else None)
+        if (key := self.reservations.asked_before(item, command)) is not None:
+            return c.Told(task.id, key.task_id if isinstance(command.message, UpdateRequest) else None)
         match command.message:
             case WorkflowExecutionCancelRequested() as request:
                 self.apply(runs.cancel(task, run, request, now, self._mint, self._rounds), now)
@@ -370,33 +329,37 @@ class Workflows:
     def terminate(self, item: Item, command: c.Terminate, gone: Task | None, now: int) -> c.Outcome | None:
         task, run = self._target(item, command.namespace, gone)
         if task is None or run is None:
-            if self._moved_on(item, gone):
+            if self._may_be_followed(item):
                 return None
-            assert gone is not None
-            return c.Changed(gone.id, gone.state)
+            closed = gone or self._ledger.rows[self._targets[item]]
+            return c.Changed(closed.id, closed.state)
         self.apply(runs.terminate(task, run, command.reason, command.identity, now, self._mint), now)
         return c.Changed(task.id, State.TERMINATED)
 
     def pause(self, item: Item, command: c.Pause, gone: Task | None, now: int) -> c.Outcome | None:
         task, run = self._target(item, command.namespace, gone)
         if task is None or run is None:
-            if self._moved_on(item, gone):
+            if self._may_be_followed(item):
                 return None
-            runs.refuse_closed(gone)
+            runs.refuse_closed(gone or self._ledger.rows[self._targets[item]])
         assert task is not None
         assert run is not None
         self.apply(runs.pause(task, run, command.paused, now, self._rounds), now)
         return c.Changed(task.id, self._ledger.rows[task.id].state)
 
-    def reset(self, item: Item, command: c.Reset, gone: Task | None, now: int) -> c.Outcome:
+    def reset(self, item: Item, command: c.Reset, gone: Task | None, now: int) -> c.Outcome | None:
         target, holder = self._targets[item], self._holders[item]
         task, run = self._target(item, command.namespace, gone)
         if holder != target and holder in self._ledger.rows:
             raise WorkflowAlreadyStarted("another run of this workflow id is open", field="workflow_id")
+        if self._names[item] in self._passed_on:
+            return None
+        closed_since = task is None and not is_closed(command.task.state)
         task, run = task or command.task, run or command.run
-        if run.event_count != len(command.history):
+        if closed_since or run.event_count != len(command.history):
             raise Unavailable("the run went on meanwhile", retry_after=0.05)
-        self.apply(reset(task, run, holder, command, now, self._mint, self._rounds), now)
+        messages = self._ledger.inboxes.get(target, ())
+        self.apply(reset(task, run, messages, holder, command, now, self._mint, self._rounds), now)
         return c.Started(command.new_run_id)
 
     def cancel(self, task: Task, command: c.Cancel, now: int) -> None:
@@ -417,9 +380,9 @@ class Workflows:
             raise NotFound("there is no such run of this workflow", field="run_id")
         return task, run
 
-    def _moved_on(self, item: Item, gone: Task | None) -> bool:
-        """Whether the run that the workflow id stood for has closed since, and may have been followed by another."""
-        return item in self._names and gone is not None and item.deferrals == 0
+    def _may_be_followed(self, item: Item) -> bool:
+        """Whether the run that the workflow id stood for closes in this very batch: the next one looks for it again."""
+        return item in self._names and self._targets[item] in self._ledger.rows
 
     def ring(self, task: Task, now: int, hold_until: int) -> None:
         """The alarm of a row that is about workflows."""
@@ -446,3 +409,21 @@ class Workflows:
 
 _NAMING = (t.CancelActivity, t.CancelTimer, t.AcceptUpdate, t.RejectUpdate, t.CompleteUpdate)
 """Commands that are about a row which exists."""
+
+
+def may_close(command: object, task: Task) -> bool:
+    """Whether a command may close the row that it is about, so that the row's parent hears of it. All other commands
+    must do without the parent's row: what a thousand child runs do would else wait for each other."""
+    match command:
+        case c.Append(commands=wanted):
+            return bool(wanted) and isinstance(wanted[-1], t.CLOSING)
+        case c.Complete():
+            return task.kind != Kind.WORKFLOW  # a turn that failed, or was handed back
+        case c.Tell(message=message):
+            return isinstance(message, WorkflowExecutionCancelRequested)
+        case c.Enqueue(start=start):
+            return start is not None and start.id_conflict == "terminate_existing"
+        case c.Pause() | c.Reset():  # a reset run goes on for its parent as the new one
+            return False
+        case _:
+            return True

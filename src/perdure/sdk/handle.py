@@ -95,9 +95,11 @@ async def patiently(ask: Callable[[float], Awaitable[T]], is_done: Callable[[T],
     while True:
         wait = min(max(0.0, end - time.monotonic()), MAX_WAIT_SECONDS)
         try:
-            async with asyncio.timeout(wait + _ANSWER_SECONDS if wait < MAX_WAIT_SECONDS else None):
+            async with asyncio.timeout(wait + _ANSWER_SECONDS if wait < MAX_WAIT_SECONDS else None) as patience:
                 answer = await ask(wait)
         except TimeoutError:
+            if not patience.expired():
+                raise  # it is the answer
             raise Unavailable("no server answered in time") from None
         except Unavailable as error:
             now = time.monotonic()

@@ -224,9 +224,10 @@ class Batch(Protocol):
         Runs without any are absent."""
         ...
 
-    async def children(self, parent: bytes, limit: int, after: bytes = b"") -> list[Task]:
+    async def children(self, parent: bytes, limit: int, after: bytes = b"") -> tuple[list[Task], bool]:
         """Lock open tasks whose `parent_run_id` this is and whose id is above `after`, in order of id, without payload
-        and headers; skips those held elsewhere."""
+        and headers; skips those held elsewhere, and says whether there were none of these: before the last one that was
+        granted, or at all when these are fewer than `limit`."""
         ...
 
     async def delete(self, tasks: Sequence[Task]) -> None:
@@ -250,10 +251,6 @@ class Batch(Protocol):
 
     async def take(self, taken: Mapping[bytes, int]) -> None:
         """Delete the messages of each run up to a number, that one included."""
-        ...
-
-    async def forward(self, moved: Mapping[bytes, bytes]) -> None:
-        """Give what is left in the inbox of each run to another one, under the same numbers (continue-as-new)."""
         ...
 
     # workers, pulse ----------------------------------------------------------------------------------------------

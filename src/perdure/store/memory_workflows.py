@@ -40,7 +40,7 @@ class WorkflowBatch(LockingBatch):
                 inboxes[run_id].append(copy(message))
         return dict(inboxes)
 
-    async def children(self, parent: bytes, limit: int, after: bytes = b"") -> list[Task]:
+    async def children(self, parent: bytes, limit: int, after: bytes = b"") -> tuple[list[Task], bool]:
         await self._begin()
 
         def is_child(task: Task) -> bool:
@@ -48,7 +48,8 @@ class WorkflowBatch(LockingBatch):
 
         snapshot = self._found(self._tables.tasks, is_child, lambda task: task.id)
         granted = await self._lock(self._tables.tasks, snapshot, is_child, limit=limit)
-        return [without(task, "payload", "headers") for _, task in granted]
+        seen = snapshot if len(granted) < limit else [key for key in snapshot if key <= granted[-1][0]]
+        return [without(task, "payload", "headers") for _, task in granted], len(seen) == len(granted)
 
     # writes ----------------------------------------------------------------------------------------------------
     async def delete(self, tasks: Sequence[Task]) -> None:
@@ -86,16 +87,6 @@ class WorkflowBatch(LockingBatch):
         for (run_id, seq), _ in list(self._transaction.scan(self._tables.inbox)):
             if run_id in taken and seq <= taken[run_id]:
                 self._write(self._tables.inbox, (run_id, seq), None)
-
-    async def forward(self, moved: Mapping[bytes, bytes]) -> None:
-        await self._begin()
-        self._holds([*moved.keys(), *moved.values()])
-        for (run_id, seq), message in list(self._transaction.scan(self._tables.inbox)):
-            if run_id in moved:
-                self._write(self._tables.inbox, (run_id, seq), None)
-                message = copy(message)
-                message.run_id = moved[run_id]
-                await self._insert(self._tables.inbox, (message.run_id, seq), message)
 
     def _close_run(self, run_id: bytes) -> None:
         """What a closed row keeps of a run."""

@@ -258,8 +258,11 @@ class PostgresBatch:
     async def inbox(self, after: Mapping[bytes, int]) -> dict[bytes, list[Message]]:
         return rows.messages(await self._fetch("inbox", after.keys(), after.values()))
 
-    async def children(self, parent: bytes, limit: int, after: bytes = b"") -> list[Task]:
-        return [rows.task(row) for row in await self._locked("children", parent, limit, after or bytes(16))]
+    async def children(self, parent: bytes, limit: int, after: bytes = b"") -> tuple[list[Task], bool]:
+        found = await self._fetch("children", parent, limit, after or bytes(16))
+        whole, now, xid = found[0][-3:]
+        self._learn(now, xid)
+        return [rows.task(row[:-3]) for row in found if row[0] is not None], whole
 
     async def delete(self, tasks: Sequence[Task]) -> None:
         if tasks and (await self._fetch("delete", *postgres_rows.deletes(tasks)))[0][0] != len(tasks):
@@ -280,10 +283,6 @@ class PostgresBatch:
     async def take(self, taken: Mapping[bytes, int]) -> None:
         if taken:
             await self._write("take_messages", taken.keys(), taken.values())
-
-    async def forward(self, moved: Mapping[bytes, bytes]) -> None:
-        if moved:
-            await self._write("forward", moved.keys(), moved.values())
 
     # workers, pulse ----------------------------------------------------------------------------------------------
     async def lock_session(self, incarnation: int) -> WorkerSession | None:

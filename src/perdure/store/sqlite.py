@@ -66,6 +66,7 @@ class SqliteStore:
         self._own_clock = clock is None
         self._switch = switch
         self._turn = asyncio.Lock()
+        self._batch: asyncio.Task[Any] | None = None  #: who has one open
         self._writer: Connection | None = None
         self._reader: Connection | None = None
         self._pid = 0
@@ -142,7 +143,11 @@ class SqliteStore:
         """`single` saves nothing here: without round trips, begin and commit cost a few microseconds."""
         writer = self._mine(self._writer)
         async with self._turn, self._transaction(writer):
-            yield SqliteBatch(writer, self._clock, self._switch)
+            self._batch = asyncio.current_task()
+            try:
+                yield SqliteBatch(writer, self._clock, self._switch)
+            finally:
+                self._batch = None
 
     @asynccontextmanager
     async def _transaction(self, writer: Connection) -> AsyncIterator[None]:
@@ -244,10 +249,11 @@ class SqliteStore:
         """Other processes do not speak."""
 
     async def _rows(self, sql: str, values: Any = ()) -> list[Row]:
-        """Between batches the writer reads, whose cache holds what it wrote; on it an open batch would be seen."""
+        """Between batches the writer reads, whose cache holds what it wrote; on it an open batch would be seen. In
+        memory there is no other reader: others wait for the batch, and who has it open reads within it."""
         await self._pause()
         reader = self._mine(self._reader)
-        if reader is not self._writer and self._turn.locked():
+        if self._turn.locked() and (reader is not self._writer or self._batch is asyncio.current_task()):
             return await reader.patiently(sql, values)
         async with self._turn:
             return await self._mine(self._writer).patiently(sql, values)

@@ -236,8 +236,8 @@ class SqliteBatch:
             messages.sort(key=_by_seq)
         return inboxes
 
-    async def children(self, parent: bytes, limit: int, after: bytes = b"") -> list[Task]:
-        return self._locked(await self._rows(SQL["children"], (parent, after, limit)))
+    async def children(self, parent: bytes, limit: int, after: bytes = b"") -> tuple[list[Task], bool]:
+        return self._locked(await self._rows(SQL["children"], (parent, after, limit))), True
 
     async def delete(self, tasks: Sequence[Task]) -> None:
         numbers = self._numbers_of(tasks)
@@ -258,10 +258,6 @@ class SqliteBatch:
 
     async def take(self, taken: Mapping[bytes, int]) -> None:
         for sql, values, _count in writes(SQL["take_messages"], list(taken.items())):
-            await self._write(sql, values)
-
-    async def forward(self, moved: Mapping[bytes, bytes]) -> None:
-        for sql, values, _count in writes(SQL["forward"], list(moved.items())):
             await self._write(sql, values)
 
     # workers, pulse --------------------------------------------------------------------------------------------

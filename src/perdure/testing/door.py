@@ -34,9 +34,9 @@ class Door(Calls):
             return await getattr(self._waits, op)(body)
         if isinstance(body, (m.Enqueue, w.StartWorkflow)) and body.wait:
             body = replace(body, wait=0.0)  # unanswered, its sender goes on to wait by another call
-        for queue in _queues(body):
-            self._used(queue)
         reply = await getattr(self._service, op)(body)
+        for queue in _queues(body, reply):
+            self._used(queue)
         if isinstance(reply, m.SessionReply):
             reply = replace(reply, heartbeat=HEARTBEAT)
         if not isinstance(reply, m.HeartbeatReply) or "lost" in reply.actions:
@@ -47,12 +47,14 @@ class Door(Calls):
         """The stage closes the Service."""
 
 
-def _queues(body: m.Body) -> Iterator[str]:
-    """Where a call puts tasks, activities and runs; a run that is to use the queue of its parent names none."""
+def _queues(body: m.Body, reply: Any) -> Iterator[str]:
+    """Where a call has put tasks, activities and runs."""
     if isinstance(body, m.Enqueue):
-        yield from (item.queue for item in body.tasks)
+        yield from (item.queue for item, answer in zip(body.tasks, reply.tasks, strict=True) if answer.error is None)
     elif isinstance(body, w.StartWorkflow):
         yield body.queue
     elif isinstance(body, w.Appends):
-        for append in body.appends:
-            yield from filter(None, (getattr(command, "task_queue", "") for command in append.commands))
+        for append, outcome in zip(body.appends, reply.outcomes, strict=True):
+            if outcome.error is None:
+                named = (getattr(command, "task_queue", "") for command in append.commands)
+                yield from filter(None, named)  # without a name it is the queue of the run itself

@@ -6,21 +6,22 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, AsyncExitStack, ExitStack
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from perdure.app import AsyncPerdure, Perdure
 from perdure.core.durations import Duration, seconds
-from perdure.core.errors import TaskExpired, TaskFailed
 from perdure.core.messages import TaskView
-from perdure.core.model import Failure
 from perdure.core.states import State
+from perdure.sdk.definition import Workflow
 from perdure.sdk.extensions import Extensions
 from perdure.sdk.handle import Runner
 from perdure.sdk.task import Task
+from perdure.testing.bad_end import BadEnd, error_of
 from perdure.testing.clock import JumpingClock
 from perdure.testing.inline import Inline, call
 from perdure.testing.stage import Stage
+from perdure.testing.stand_in import StandIns
 from perdure.testing.waiting import Waiting, waiting
 from perdure.worker.threads import Ended, Threads
 
@@ -35,8 +36,9 @@ class AsyncEnvironment:
     """Perdure in memory, on the event loop of the test; see `jumping`. Async handlers run on this loop, plain ones in
     threads."""
 
-    def __init__(self, stage: Stage, app: AsyncPerdure) -> None:
+    def __init__(self, stage: Stage, app: AsyncPerdure, stand_ins: StandIns) -> None:
         self._stage = stage
+        self._stand_ins = stand_ins
         self.app = app  #: a client of this environment
 
     @property
@@ -47,11 +49,22 @@ class AsyncEnvironment:
     async def run(self, duration: Duration | None = None, *, check: bool = True) -> None:
         """See Environment.run."""
         end = None if duration is None else self._stage.clock.after(seconds(duration, "duration"))
-        before = {view.task_id for view in await self._stage.views(_FAILED)}
-        await self._stage.run(end)
-        failed = [view for view in await self._stage.views(_FAILED) if view.task_id not in before]
+        before = {end.id for end in await self._bad_ends()}
+        await self._stage.run(end, stuck=end is not None and not check)
+        failed = [end for end in await self._bad_ends() if end.id not in before]
         if check and failed:
-            raise _error(failed)
+            raise error_of(failed)
+
+    async def advance(
+        self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0, check: bool = True
+    ) -> None:
+        """See Environment.advance."""
+        length = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        await self.run(length.total_seconds(), check=check)
+
+    def replace(self, target: AnyTask | Workflow, function: Callable[..., Any]) -> None:
+        """See Environment.replace."""
+        self._stand_ins.put(target, function)
 
     async def enqueued(self, task: AnyTask | None = None) -> list[Waiting]:
         """See Environment.enqueued."""
@@ -62,6 +75,10 @@ class AsyncEnvironment:
     async def failures(self) -> list[TaskView]:
         """See Environment.failures."""
         return await self._stage.views(_FAILED)
+
+    async def _bad_ends(self) -> list[BadEnd]:
+        jobs = [BadEnd.of_job(view) for view in await self._stage.views(_FAILED)]
+        return jobs + [BadEnd.of_run(view) for view in await self._stage.failed_runs()]
 
 
 class Environment:
@@ -80,14 +97,31 @@ class Environment:
         return self._inner.now
 
     def run(self, duration: Duration | None = None, *, check: bool = True) -> None:
-        """Run what is due, jump to what is due next, and so on until no job is left. With a `duration` (seconds, or
-        text such as "1h") until so much time has passed on the clock; 0 runs only what is due now.
+        """Run what is due, jump to what is due next, and so on until no job is left, and no workflow that something
+        could still happen to. With a `duration` (seconds, or text such as "1h") until so much time has passed on the
+        clock; 0 runs only what is due now.
 
-        Raises TaskFailed, with the handler's stack as a note, for a job that has FAILED meanwhile, and TaskExpired for
-        one that was too late to start; not with `check=False`. TimeoutError when a handler still runs after the
-        environment's `patience` and nothing else can happen.
+        Raises TaskFailed, with the stack as a note, for a job or a workflow that has FAILED meanwhile (children are
+        their parents' business), and TaskExpired for a job that was too late to start; not with `check=False`.
+        TaskFailed, too, when a turn of a workflow fails, by code that differs from the history for one; with a
+        duration and `check=False` it is tried again as in production. TimeoutError when a handler still runs after
+        the environment's `patience` and nothing else can happen.
         """
         self._inline.call(self._inner.run(duration, check=check))
+
+    def advance(
+        self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0, check: bool = True
+    ) -> None:
+        """`run` for so long a time: `env.advance(days=2)`."""
+        length = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        self.run(length.total_seconds(), check=check)
+
+    def replace(self, target: AnyTask | Workflow, function: Callable[..., Any]) -> None:
+        """From now on to the end of the environment `function` stands in for a @task, wherever that is called: as a
+        job, an activity or a step; or for a @workflow, as that of a child. It is called as what it replaces is, with
+        `(ctx, payload)`. A name stands also for what this process does not know, such as an activity of another
+        service. Raises InvalidArgument for anything else: what a step calls by itself is replaced as in any test."""
+        self._inner.replace(target, function)
 
     def enqueued(self, task: AnyTask | None = None) -> list[Waiting]:
         """The jobs (of this task, or with this name) that wait for their first or next attempt, in the order in which
@@ -133,7 +167,7 @@ class jumping:
         async with AsyncExitStack() as stack:
             stage = self._stage(Threads)
             await stack.enter_async_context(stage.open())
-            inner = AsyncEnvironment(stage, self._client)
+            inner = AsyncEnvironment(stage, self._client, self._stand_ins(stack))
             for app in (inner.app, *self._apps):
                 stack.enter_context(_redirected(app, stage, lambda work: call(work, loop)))
             self._async_stack = stack.pop_all()
@@ -153,7 +187,7 @@ class jumping:
             opening = stage.open()
             inline.call(opening.__aenter__())
             stack.callback(lambda: inline.call(opening.__aexit__(None, None, None)))
-            outer = Environment(AsyncEnvironment(stage, self._client), inline)
+            outer = Environment(AsyncEnvironment(stage, self._client, self._stand_ins(stack)), inline)
             for app in (outer.app, outer.async_app, *self._apps):
                 stack.enter_context(_redirected(app, stage, inline.call))
             self._stack = stack.pop_all()
@@ -161,6 +195,12 @@ class jumping:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    @staticmethod
+    def _stand_ins(stack: ExitStack | AsyncExitStack) -> StandIns:
+        stand_ins = StandIns()
+        stack.callback(stand_ins.undo)
+        return stand_ins
 
     def _stage(self, threads: Callable[[Ended], Threads]) -> Stage:
         return Stage(JumpingClock(self._start), self._client, self._slots, self._patience, threads)
@@ -177,17 +217,3 @@ def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
-
-
-def _error(failed: list[TaskView]) -> TaskFailed | TaskExpired:
-    """For the first of them; the others are named in its notes."""
-    first, *others = failed
-    error = (
-        TaskFailed(first.failure or Failure(message="no reason is known")) if first.state == "FAILED" else TaskExpired()
-    )
-    error.add_note(f"of task {first.type} ({first.task_id}), after {first.attempt} attempts")
-    if first.failure is not None and first.failure.stack:
-        error.add_note(f"In its handler, innermost call last:\n{first.failure.stack}")
-    for view in others:
-        error.add_note(f"{view.state} as well: task {view.type} ({view.task_id})")
-    return error

@@ -11,38 +11,41 @@ seconds counts as hanging: its lease is kept alive and the clock jumps to whatev
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
-
-from msgspec.structs import replace
 
 from perdure.api.service import Caller
 from perdure.api.service import Service as ServerService
+from perdure.api.workflow_views import run_view
 from perdure.app import AsyncPerdure
 from perdure.client.base import Service
 from perdure.client.embedded import EmbeddedService
 from perdure.core import commands as c
 from perdure.core import ids
 from perdure.core import messages as m
-from perdure.core.errors import WaitTimeout
-from perdure.core.lanes import lane
+from perdure.core import workflow_messages as w
+from perdure.core.errors import TaskFailed
+from perdure.core.lanes import TURNS, WORK, lane
 from perdure.core.limits import MAX_PAGE, MAX_QUEUES
 from perdure.core.model import Task as Row
-from perdure.core.states import State, is_closed
+from perdure.core.states import Kind, State, is_closed
 from perdure.engine.engine import Engine
-from perdure.sdk.logs import RUNNING
+from perdure.sdk.definition import WORKFLOWS
 from perdure.sdk.task import REGISTRY
 from perdure.store.base import Filter
 from perdure.store.sqlite import SqliteStore
 from perdure.testing.clock import JumpingClock
 from perdure.testing.door import Door
+from perdure.testing.waits import Waits
 from perdure.worker.execute import BARE
 from perdure.worker.options import WorkerOptions
 from perdure.worker.threads import Ended, Threads
+from perdure.worker.watchdog import LIMIT_SECONDS
 from perdure.worker.worker import Worker
 
 _CHORE = 200  #: rows that one chore changes
 _ALL = 1_000_000
+Until = Callable[[], Awaitable[bool]]
 
 
 class Stage:
@@ -83,7 +86,7 @@ class Stage:
             await self._engine.start(services=False)
             try:
                 self._server = ServerService(self._engine, Caller(self._namespace))
-                door = Door(self._server, self._queues.add, self._changed.set, self._settle)
+                door = Door(self._server, self._queues.add, self._changed.set, Waits(self, self._server))
                 self.service = EmbeddedService(door)
                 yield
             finally:
@@ -91,10 +94,20 @@ class Stage:
         finally:
             await store.close()
 
-    async def run(self, end: int | None) -> None:
-        """Run all jobs, or what is due until the clock shows `end`, which it then does."""
+    async def drive(self, until: Until | None = None, end: int | None = None, *, stuck: bool = False) -> None:
+        """Run what is due, jump to what is due next, again and again, until nothing is left; not beyond `end`, and no
+        further than to where `until` says so.
+
+        Raises TaskFailed when a turn of a workflow fails, because turns are tried again for ever; unless with `stuck`
+        runs may be so.
+        """
         async with self._turn:
-            await self._drive(None, end)
+            await self._drive(until, end, stuck)
+
+    async def run(self, end: int | None, *, stuck: bool = False) -> None:
+        """Run all there is, or what is due until the clock shows `end`, which it then does."""
+        async with self._turn:
+            await self._drive(None, end, stuck)
             if end is not None:
                 self.clock.jump(end)
 
@@ -112,36 +125,36 @@ class Stage:
         found.sort(key=lambda view: view.task_id)
         return [await self.service.get(m.Get(view.task_id)) for view in found] if payload else found
 
-    async def _settle(self, body: m.Get) -> m.TaskView:
-        """A task that somebody waits for, run to its end. A handler that waits lends its slot."""
-        look = replace(body, wait=0.0)
-        if RUNNING.get() is not None:
-            return await self._wait_inside(body)
-        async with self._turn:
-            view = await self._server.get(look)
-            if view.closed_at is None:
-                await self._drive(body.task_id, None)
-                view = await self._server.get(look)
-        if view.closed_at is None:
-            raise WaitTimeout(f"nothing is left that could happen, and the task is still {view.state}")
-        return view
+    async def failed_runs(self) -> list[w.WorkflowView]:
+        """Runs that FAILED or TIMED_OUT, oldest first; not those of a child, nor those that went on in another run."""
+        found: list[w.WorkflowView] = []
+        for status in ("FAILED", "TIMED_OUT"):
+            cursor = None
+            while True:
+                page = await self._server.find_workflows(w.FindWorkflows(status=status, limit=MAX_PAGE, cursor=cursor))
+                found += [view for view in page.workflows if not view.parent_workflow_id]
+                cursor = page.next
+                if cursor is None:
+                    break
+        found.sort(key=lambda view: view.run_id)
+        whole = [await self._server.describe_workflow(w.DescribeWorkflow(run.workflow_id, run.run_id)) for run in found]
+        return [view for view in whole if not view.next_run_id]
 
-    async def _wait_inside(self, body: m.Get) -> m.TaskView:
-        """In a handler: what is due and jumps are the business of the run around it. A handler that waits lends its
-        slot."""
+    @asynccontextmanager
+    async def lent_slot(self, *awaited: bytes) -> AsyncIterator[None]:
+        """In a handler that waits, for the end of a task if that is known: another one may use its slot meanwhile."""
         async with self._worker(self._polled(set()), slots=1):
-            self._awaited.append(ids.parse(body.task_id))
+            self._awaited += awaited
             self._changed.set()
             try:
-                return await self._server.get(body)
+                yield
             finally:
-                self._awaited.remove(ids.parse(body.task_id))
+                for task_id in awaited:
+                    self._awaited.remove(task_id)
                 self._changed.set()
 
     # ------------------------------------------------------------------------------------------------------ driving
-    async def _drive(self, until: str | None, end: int | None) -> None:
-        """Run what is due, jump to what is due next, again and again; not beyond `end`, and no further once the task
-        `until` has closed."""
+    async def _drive(self, until: Until | None, end: int | None, stuck: bool) -> None:
         async with AsyncExitStack() as around, AsyncExitStack() as stack:
             polled: list[str] = []
             while True:
@@ -157,7 +170,9 @@ class Stage:
                 running, ready = await self._look()
                 if idle and ready:
                     continue  # in a queue that nobody polls yet
-                if until is not None and (await self._server.get(m.Get(until, payload=False))).closed_at is not None:
+                if not stuck:
+                    await self._refuse_stuck()
+                if until is not None and await until():
                     return
                 due = await self._next(running)
                 if due is not None and (end is None or due <= end):
@@ -177,11 +192,22 @@ class Stage:
 
     async def _look(self) -> tuple[list[Row], set[str]]:
         """The tasks that run, and the queues in which some are ready."""
-        lanes = {lane(self._namespace, queue): queue for queue in self._queues}
+        kinds = (TURNS, WORK) if WORKFLOWS else (WORK,)  # a worker that has no workflow asks for no turns
+        lanes = {lane(self._namespace, queue, kind): queue for queue in self._queues for kind in kinds}
         async with self._engine.store.batch() as rows:
             ready = {lanes[name] for name in await rows.places(list(lanes))}
             running = [task for worker in self._workers for task in await rows.leased_by(worker.incarnation, _CHORE)]
         return running, ready
+
+    async def _refuse_stuck(self) -> None:
+        waiting = Filter(namespace=self._namespace, limit=_CHORE, state=State.RETRY_WAIT, kind=Kind.WORKFLOW)
+        tasks = await self._engine.store.find(waiting)
+        rows = await self._engine.store.run_rows([task.id for task in tasks]) if tasks else {}
+        for view in (run_view(task, rows[task.id]) for task in tasks):
+            if view.failure is not None:
+                error = TaskFailed(view.failure)
+                error.add_note(f"in a turn of workflow {view.type} ({view.workflow_id}), which goes on with mended code")
+                raise error
 
     async def _quiet(self, polled: list[str]) -> bool:
         """Returns when it is idle; False when a handler hangs instead."""
@@ -217,12 +243,19 @@ class Stage:
     # ------------------------------------------------------------------------------------------------------ workers
     def _polled(self, first: set[str]) -> list[str]:
         """These queues, then all others that were used or that tasks declare, as many as one poll takes."""
-        others = self._queues | {task.queue for task in REGISTRY.values()}
+        declared = {task.queue for task in REGISTRY.values()} | {workflow.queue for workflow in WORKFLOWS.values()}
+        others = self._queues | declared
         return [*sorted(first), *sorted(others - first)][:MAX_QUEUES]
 
     @asynccontextmanager
     async def _worker(self, queues: list[str], *, slots: int) -> AsyncIterator[None]:
-        options = WorkerOptions(queues=queues, slots=slots, identity="test", drain_seconds=self._patience)
+        options = WorkerOptions(
+            queues=queues,
+            slots=slots,
+            identity="test",
+            drain_seconds=self._patience,
+            deadlock_seconds=max(self._patience, LIMIT_SECONDS),
+        )
         worker = Worker(self.service, environment=self._given, threads=self._threads, **options)
         self._workers.append(worker)
         try:

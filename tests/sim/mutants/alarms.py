@@ -14,7 +14,7 @@ from perdure.core import decide, policy, pulse
 from perdure.core.model import SECOND, Task
 from perdure.core.states import State
 from perdure.engine import batch as batches
-from perdure.engine import service
+from perdure.engine import chores, service
 from perdure.store.base import StoreFault
 from perdure.store.memory import MemoryBatch
 from tests.sim.mutants.registry import change, mutant
@@ -89,19 +89,26 @@ def _(stack: ExitStack) -> None:
 
 @mutant("leases expire before heartbeats are written")
 def _(stack: ExitStack) -> None:
-    real, read_chores = batches.Batch._run_phases, batches.Batch._read_chores
+    real, read = batches.Batch._run_phases, chores.Chores.read
+    early: dict[Any, Any] = {}
 
     async def run_phases(self: Any, rows: Any, *rest: Any) -> None:
-        chores = [(i, i.command) for i in self.items if isinstance(i.command, (c.Ring, c.Reap, c.Trim))]
-        keyed = any(isinstance(i.command, c.Enqueue) for i in self.items)  # keys come before any row
-        self.early = None if keyed else await read_chores(self, rows, chores)
+        if not any(isinstance(i.command, c.Enqueue) for i in self.items):  # keys come before any row
+            first = chores.Chores(self.ledger, self._workflows, self._mint, self._rounds)
+            await read(
+                first, rows, [(i, i.command) for i in self.items if isinstance(i.command, (c.Ring, c.Reap, c.Trim))]
+            )
+            early[self._workflows] = first
         await real(self, rows, *rest)
 
-    async def read_early(self: Any, rows: Any, chores: Any) -> Any:
-        return await read_chores(self, rows, chores) if self.early is None else self.early
+    async def read_early(self: Any, rows: Any, work: Any) -> None:
+        if (first := early.pop(self._workflows, None)) is None:
+            await read(self, rows, work)
+        else:
+            self.due, self.answers = first.due, first.answers
 
     change(stack, batches.Batch, "_run_phases", run_phases)
-    change(stack, batches.Batch, "_read_chores", read_early)
+    change(stack, chores.Chores, "read", read_early)
 
 
 @mutant("nothing is held back after an outage")

@@ -20,7 +20,9 @@ def _(stack: ExitStack) -> None:
 
     async def lock(self: Any, rows: Any, named: Any) -> Any:
         if named:
-            seen = await rows.trace(list({task_id: None for item, _ in named for task_id in self._workflows.ids_of(item)}))
+            seen = await rows.trace(
+                list({task_id: None for item, _ in named for task_id in self._workflows.ids_of(item)})
+            )
             self.ledger.load([task for task in seen.values() if task.state < State.SUCCEEDED])
         return await real(self, rows, named)
 

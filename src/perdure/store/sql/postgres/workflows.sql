@@ -39,12 +39,21 @@ where tasks.id = v.id;
 
 -- name: children
 -- Open tasks whose parent is a run, from behind an id on, in order of id, without payload and headers; those that are
--- held elsewhere are skipped.
+-- held elsewhere are skipped. With them, whether there were none such, as far as these go.
 with locked as materialized (
     select * from open_brief_v2 where parent_run_id = $1 and id > $3 order by id limit $2 for update skip locked
+),
+seen as (
+    select count(*) as number
+    from tasks
+    where parent_run_id = $1 and id > $3
+        and id <= coalesce(
+            (select id from locked order by id offset $2 - 1), 'ffffffff-ffff-ffff-ffff-ffffffffffff'
+        )
 )
-select locked.*, clock.now, clock.xid
-from (select count(*), now_us() as now, pg_current_xact_id()::text::bigint as xid from locked) as clock
+select locked.*, seen.number = clock.number, clock.now, clock.xid
+from (select count(*) as number, now_us() as now, pg_current_xact_id()::text::bigint as xid from locked) as clock
+cross join seen
 left join locked on true;
 
 -- name: open_children
@@ -145,13 +154,6 @@ select run_id, seq, kind, at, body from inbox where run_id = $1 order by seq lim
 delete from inbox
 using unnest($1::uuid[], $2::bigint[]) as taken (run_id, until)
 where inbox.run_id = taken.run_id and inbox.seq <= taken.until;
-
--- name: forward
--- Give the messages to a run to another one.
-update inbox
-set run_id = moved.new_run_id
-from unnest($1::uuid[], $2::uuid[]) as moved (run_id, new_run_id)
-where inbox.run_id = moved.run_id;
 
 -- name: find_runs
 -- As `find`, of a workflow id.

@@ -116,10 +116,6 @@ where rowid in (
     select inbox.rowid from (values :rows(2)) as taken cross join inbox where run_id = column1 and seq <= column2
 );
 
--- name: forward
--- Give the messages to a run to another one.
-update inbox set run_id = column2 from (values :rows(2)) as moved where inbox.run_id = column1;
-
 -- name: find_runs
 -- As `find`, of a workflow id.
 select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, rowid,

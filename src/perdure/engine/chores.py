@@ -1,0 +1,107 @@
+"""What a batch does by itself and not because somebody asked: alarms that ring, leases of worker processes that are
+gone, and retention. First the rows are locked, later they are decided upon, one after another."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+from perdure.core import commands as c
+from perdure.core import decide, ids, pulse
+from perdure.core.ids import Mint
+from perdure.core.model import SECOND, Task
+from perdure.core.rounds import Rounds
+from perdure.core.states import Kind
+from perdure.engine import sessions
+from perdure.engine.gather import Item
+from perdure.engine.ledger import Ledger
+from perdure.engine.workflows import Workflows
+from perdure.store.base import Batch as Rows
+
+log = logging.getLogger("perdure.engine")
+
+KEY_EXTENSION = 3600 * SECOND  #: how much longer an expired key lives whose task is still open
+HOLD_UNKNOWN = SECOND  #: microseconds that lease expiry waits while another server has the pulse
+
+
+class Chores:
+    """Those of one batch. `due` are the rows that each is about, and what to decide about such a row and `now`."""
+
+    def __init__(self, ledger: Ledger, workflows: Workflows, mint: Mint, rounds: Rounds) -> None:
+        self.answers: list[tuple[Item, c.Outcome]] = []
+        self.due: list[tuple[Item, list[Task], Callable[[Task, int], Any]]] = []
+        self._ledger = ledger
+        self._workflows = workflows
+        self._mint = mint
+        self._rounds = rounds
+
+    async def read(self, rows: Rows, chores: list[tuple[Item, Any]]) -> None:
+        """Lock the rows."""
+        for item, command in chores:
+            match command:
+                case c.Ring(limit=limit, after=after):
+                    hold = await self._take_pulse(rows)
+                    tasks = await rows.due(limit, after)
+                    self.due.append((item, tasks, partial(self._ring, hold_until=hold)))
+                case c.Reap(limit=limit):
+                    self.due.append((item, await sessions.reap(rows, limit), self._abandon))
+                case c.Trim(closed_before=before, limit=limit):
+                    count = max(await rows.trim_closed(before, limit), await rows.trim_keys(limit, KEY_EXTENSION))
+                    self.answers.append((item, c.Did(count)))
+        for _, tasks, _ in self.due:
+            self._ledger.load(tasks)
+
+    async def _take_pulse(self, rows: Rows) -> int:
+        """Until when no lease may expire. The pulse is written every few seconds, or at once after a gap."""
+        found = await rows.lock_pulse()
+        if found is None:
+            return rows.now + HOLD_UNKNOWN
+        taken = pulse.take(found, rows.now)
+        if taken.hold_until != found.hold_until or taken.alive_at - found.alive_at >= pulse.INTERVAL:
+            await rows.put_pulse(taken)
+        return taken.hold_until
+
+    @property
+    def rows(self) -> list[Task]:
+        """All of them."""
+        return [task for _, tasks, _ in self.due for task in tasks]
+
+    async def keep(self, select: Callable[[list[Task]], Awaitable[list[Task]]]) -> None:
+        """Only those rows of each chore that `select` gives back; the others come again."""
+        self.due = [(item, await select(tasks), decision) for item, tasks, decision in self.due]
+
+    def drop(self, held: set[bytes]) -> None:
+        """These cannot be decided upon yet; they come again."""
+        self.due = [(item, [t for t in tasks if t.id not in held], decision) for item, tasks, decision in self.due]
+
+    def decide(self, now: int) -> None:
+        for item, tasks, decision in self.due:
+            for task in tasks:
+                if self._ledger.rows[task.id] is task:  # not decided upon by another command of this batch
+                    guard(self._ledger, decision, task, now)
+            self.answers.append((item, c.Did(len(tasks))))
+
+    def _ring(self, task: Task, now: int, *, hold_until: int) -> None:
+        if task.kind in (Kind.JOB, Kind.ACTIVITY):
+            effects = decide.ring(task, now, self._mint, self._rounds, hold_until)
+            self._workflows.apply(effects, now)
+        else:
+            self._workflows.ring(task, now, hold_until)
+
+    def _abandon(self, task: Task, now: int) -> None:
+        reason = "its process or its connection ended"
+        if task.kind == Kind.WORKFLOW:
+            self._workflows.lose(task, reason, now)
+        else:
+            self._workflows.apply(decide.abandon(task, reason, now, self._mint, self._rounds), now)
+
+
+def guard(ledger: Ledger, decision: Callable[[Task, int], Any], task: Task, now: int) -> None:
+    """One row that cannot be decided upon (written by another version, say) must not hold up all others."""
+    try:
+        decision(task, now)
+    except Exception:  # a bug, or a row that cannot be read
+        log.exception("task %s cannot be handled; it is looked at again in a minute", ids.text(task.id))
+        ledger.apply(decide.postpone(task, now))

@@ -160,7 +160,7 @@ class RunLife(RuleBasedStateMachine):
     @precondition(lambda self: self.task.deadline is not None and not is_closed(self.task.state))
     @rule(seldom=st.integers(0, 3))
     def its_time_is_over(self, seldom: int) -> None:
-        if not seldom:
+        if not seldom or self.task.state == State.RETRY_WAIT:
             self.now = max(self.now, self.task.deadline or 0)
             self.ring(self.task)
             assert self.task.state == State.TIMED_OUT

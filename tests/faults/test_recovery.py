@@ -16,8 +16,8 @@ from tests.faults.extent import extent
 
 JOBS = 500
 MOST = extent(15.0, 5.0)
-"""Seconds from the kill to the end of all jobs. 5 is the promise, which `make faults` holds; in `make test` the jobs take
-longer, and other tests run beside this one."""
+"""Seconds from the kill to the end of all jobs. 5 is the promise, which `make faults` holds; in `make test` the jobs
+take longer, and other tests run beside this one."""
 
 
 async def _lose(deployment: Deployment, workers: int, figures: Figures) -> None:

@@ -83,7 +83,8 @@ class Complete(msgspec.Struct, kw_only=True, gc=False):
     size: int = 0
 
 
-OUTCOMES = ("succeeded", "failed", "canceled", "released")
+OUTCOMES = ("succeeded", "failed", "canceled", "released", "deferred")
+"""The last one: the attempt goes on, and somebody else ends it by its lease."""
 
 
 class Append(msgspec.Struct, kw_only=True, gc=False):

@@ -91,7 +91,8 @@ def beat(task: Task, command: commands.Heartbeat, now: int) -> Task:
     task, now = own(task, now)
     task.received = True
     task.lost_deliveries = 0
-    task.lease_until = now + task.lease_length
+    if task.lease_until is not None:
+        task.lease_until = now + task.lease_length
     if task.heartbeat_deadline is not None and task.heartbeat_at is not None:
         task.heartbeat_deadline += now - task.heartbeat_at
     task.heartbeat_at = now
@@ -110,6 +111,8 @@ def complete(
         return [], recorded(task, command)
     if command.outcome == "succeeded":
         return [succeed(task, command, now)], State.SUCCEEDED
+    if command.outcome == "deferred":
+        return [_defer(task, command, now)], State.LEASED
     task, now = _completed(task, command, now)
     effects: list[Effect]
     match command.outcome:
@@ -140,6 +143,20 @@ def complete(
     assert isinstance(after, (Change, Close, Delete))
     after.task.done_state = int(after.task.state)
     return effects, after.task.state
+
+
+def _defer(task: Task, command: commands.Complete, now: int) -> Change:
+    """Its worker is done with it, and somebody else will end the attempt: no lease runs out from here on, only the
+    deadlines count."""
+    task, now = own(task, now)
+    task.received = True
+    task.lost_deliveries = 0
+    task.started_at = task.started_at or task.attempt_started_at
+    task.progress = command.progress or task.progress
+    task.checkpoint = command.checkpoint or task.checkpoint
+    task.session = task.poll = task.lease_until = None
+    task.wake_at = wake_at(task)
+    return Change(task)
 
 
 def succeed(task: Task, command: commands.Complete, now: int) -> Close | Delete:

@@ -24,6 +24,8 @@ def waiting_for(task: Task, pollers: int | None = None) -> str:
             return f"the back-off after attempt {task.attempt} of {task.max_attempts}"
         case State.LEASED if task.cancel_requested_at is not None:
             return f"worker {task.worker} to end it (cancel requested)"
+        case State.LEASED if task.session is None:
+            return "somebody outside to end it by its token"
         case State.LEASED if not task.received:
             return f"worker {task.worker} to acknowledge receipt"
         case State.LEASED:

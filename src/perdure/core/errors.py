@@ -224,6 +224,10 @@ class FatalError(Exception):
     """Raised by a handler: do not try again, whatever attempts remain (RETRY-03)."""
 
 
+class CompleteLater(BaseException):
+    """Raised by `ctx.complete_later()`: the handler is done, and the attempt is not."""
+
+
 class Cancelled(BaseException):
     """Raised inside a handler by `ctx.raise_if_cancelled()` and by `ctx` calls once the task is to stop."""
 

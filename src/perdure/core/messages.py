@@ -255,7 +255,8 @@ class HeartbeatReply(Body):
 
 class Completion(Body):
     """How an attempt ended: outcome "succeeded" (result), "failed" (failure, perhaps retry_after in seconds),
-    "canceled" (only after a cancel was asked for) or "released" (handed back; spends no attempt)."""
+    "canceled" (only after a cancel was asked for), "released" (handed back; spends no attempt) or "deferred" (the lease
+    has no end any more: somebody else will complete it)."""
 
     lease: bytes
     outcome: str

@@ -3,7 +3,8 @@
 The new run's history is that of the old one up to the event, then a WorkflowTaskFailed that names both. Its code runs
 through what is kept as in any replay, and goes on from there as if nothing else had happened. What the kept events
 began and did not end is begun again: activities run anew, timers go off at their time. Signals that came later, and
-ends of child workflows, are put into the new inbox. The old run, if it is open, is terminated.
+what became of child workflows and of messages to others, are put into the new inbox. The old run, if it is open, is
+terminated. Time-outs count from now.
 """
 
 from __future__ import annotations
@@ -29,6 +30,12 @@ from perdure.core.events import (
     ChildWorkflowExecutionTerminated,
     ChildWorkflowExecutionTimedOut,
     Event,
+    ExternalWorkflowExecutionCancelRequested,
+    ExternalWorkflowExecutionSignaled,
+    RequestCancelExternalWorkflowExecutionFailed,
+    RequestCancelExternalWorkflowExecutionInitiated,
+    SignalExternalWorkflowExecutionFailed,
+    SignalExternalWorkflowExecutionInitiated,
     StartChildWorkflowExecutionFailed,
     StartChildWorkflowExecutionInitiated,
     StepCompleted,
@@ -37,6 +44,7 @@ from perdure.core.events import (
     TimerFired,
     TimerStarted,
     WorkflowExecutionSignaled,
+    WorkflowExecutionStarted,
     WorkflowExecutionUpdateAccepted,
     WorkflowExecutionUpdateCompleted,
     WorkflowTaskCompleted,
@@ -51,16 +59,26 @@ from perdure.core.policy import wake_at
 from perdure.core.rounds import Rounds
 from perdure.core.run import Message, Run
 from perdure.core.states import Kind, State, is_closed
-from perdure.core.turn_effects import KEY_LIFE, activity_row, key_of
+from perdure.core.turn_effects import KEY_LIFE, activity, key_of
 
 _ACTIVITY_ENDS = (ActivityTaskCompleted, ActivityTaskFailed, ActivityTaskTimedOut, ActivityTaskCanceled)
-_CHILD_ENDS = (
+_SENT = (
+    StartChildWorkflowExecutionInitiated,
+    SignalExternalWorkflowExecutionInitiated,
+    RequestCancelExternalWorkflowExecutionInitiated,
+)
+"""What a run did to others, which must not be done again."""
+_SENT_ENDS = (
     ChildWorkflowExecutionCompleted,
     ChildWorkflowExecutionFailed,
     ChildWorkflowExecutionCanceled,
     ChildWorkflowExecutionTimedOut,
     ChildWorkflowExecutionTerminated,
     StartChildWorkflowExecutionFailed,
+    ExternalWorkflowExecutionSignaled,
+    SignalExternalWorkflowExecutionFailed,
+    ExternalWorkflowExecutionCancelRequested,
+    RequestCancelExternalWorkflowExecutionFailed,
 )
 
 
@@ -72,14 +90,18 @@ def reset(
     workflow id. Raises InvalidArgument for an event that nothing can begin again from."""
     kept = _kept(command.history, command.event_id)
     new_id = command.new_run_id
-    children: list[Task] = []
-    events = [_begun_again(event, task, children, new_id, now, mint) for event in kept]
-    events[0] = Event(1, events[0].time, replace(events[0].attributes, original_run_id=run.original_run_id))
+    over = _ended(kept, (*_ACTIVITY_ENDS, TimerFired, TimerCanceled))
+    children: list[Insert] = []
+    events = [
+        event if event.id in over else _begun_again(event, task, children, new_id, now, mint, rounds)
+        for event in kept
+    ]
+    begun = events[0].attributes
+    assert isinstance(begun, WorkflowExecutionStarted)
+    events[0] = Event(1, events[0].time, replace(begun, original_run_id=run.original_run_id))
     failed = _failed(events, run.id, new_id, command.reason)
     if failed is not None:
         events.append(Event(len(events) + 1, max(now, events[-1].time), failed))
-    over = _ended(kept, (*_ACTIVITY_ENDS, TimerFired, TimerCanceled))
-    children = [child for child in children if child.parent_event_id not in over]
     effects: list[Effect] = []
     if not is_closed(task.state):
         for effect in runs.terminate(task, run, command.reason or "reset", command.identity, now, mint):
@@ -87,12 +109,8 @@ def reset(
     page = pages.pack(new_id, events)
     new = _new_task(task, new_id, now, rounds)
     following = _new_run(run, new_id, command.event_id, len(events), len(page.data), len(children), now)
-    effects += [Insert(new), PutRun(following), Append(page)]
-    for child in children:
-        if child.kind == Kind.ACTIVITY:
-            child.place = rounds.next(child.lane, child.fairness_key)
-        child.wake_at = wake_at(child)
-        effects.append(Insert(child))
+    runs.limit(new, following, begun, now)
+    effects += [Insert(new), PutRun(following), Append(page), *children]
     for news in _later(command.history, messages, kept):
         posted = runs.post(new, following, [news], now, rounds)
         effects += posted
@@ -110,11 +128,10 @@ def _kept(history: Sequence[Event], last: int) -> list[Event]:
     while last > 1 and not _ends_whole(history, last):
         last -= 1
     kept = list(history[:last])
-    open_children = {e.id for e in kept if isinstance(e.attributes, StartChildWorkflowExecutionInitiated)}
-    open_children -= _ended(history, _CHILD_ENDS)
-    if open_children:
-        text = f"the child workflow of event {min(open_children)} is open, and would be begun twice"
-        raise InvalidArgument(text, field="event_id", limit=f"below {min(open_children)}", kind="int")
+    under_way = {event.id for event in kept if isinstance(event.attributes, _SENT)} - _ended(history, _SENT_ENDS)
+    if under_way:
+        text = f"what event {min(under_way)} began in another workflow has not ended, and would be begun twice"
+        raise InvalidArgument(text, field="event_id", limit=f"below {min(under_way)}", kind="int")
     return kept
 
 
@@ -153,24 +170,24 @@ def _ended(history: Sequence[Event], ends: tuple[type, ...]) -> set[int]:
     return found
 
 
-def _begun_again(event: Event, old: Task, children: list[Task], new_id: bytes, now: int, mint: Mint) -> Event:
+def _begun_again(
+    event: Event, old: Task, children: list[Insert], new_id: bytes, now: int, mint: Mint, rounds: Rounds
+) -> Event:
     """The event with the id of a new row, where it began an activity or a timer; the row, in `children`."""
     attributes = event.attributes
     if isinstance(attributes, ActivityTaskScheduled):
         attributes = replace(attributes, task_id=mint.task_id(now))
-        children.append(activity_row(attributes, old, new_id, event.id, now))
+        children.append(activity(attributes, old, new_id, event.id, now, rounds))
     elif isinstance(attributes, TimerStarted):
         attributes = replace(attributes, task_id=mint.task_id(now))
         at = event.time + int(attributes.start_to_fire * SECOND)
-        children.append(
-            Task(
-                attributes.task_id, old.namespace, "timer", State.WAITING, old.lane, now, now, app=old.app,
-                kind=Kind.TIMER, queue=old.queue, parent_run_id=new_id, parent_event_id=event.id,
-                idempotency_key=attributes.timer_id, ready_at=at, run_at=at,
-            )
+        timer = Task(
+            attributes.task_id, old.namespace, "timer", State.WAITING, old.lane, now, now, app=old.app,
+            kind=Kind.TIMER, queue=old.queue, parent_run_id=new_id, parent_event_id=event.id,
+            idempotency_key=attributes.timer_id, ready_at=at, run_at=at,
         )  # fmt: skip
-    else:
-        return event
+        timer.wake_at = wake_at(timer)
+        children.append(Insert(timer))
     return Event(event.id, event.time, attributes)
 
 
@@ -199,7 +216,7 @@ def _later(history: Sequence[Event], messages: Sequence[Message], kept: Sequence
         news
         for news in later
         if isinstance(news, WorkflowExecutionSignaled)
-        or (isinstance(news, _CHILD_ENDS) and news.initiated_event_id in began)
+        or (isinstance(news, _SENT_ENDS) and news.initiated_event_id in began)
     ]
 
 
@@ -213,7 +230,6 @@ def _new_task(old: Task, new_id: bytes, now: int, rounds: Rounds) -> Task:
     )  # fmt: skip
     if not is_closed(old.state):
         new.parent_run_id, new.parent_event_id = old.parent_run_id, old.parent_event_id
-    new.wake_at = wake_at(new)
     return new
 
 

@@ -48,6 +48,7 @@ from perdure.core.events import (
     WorkflowExecutionCanceled,
     WorkflowExecutionCancelRequested,
     WorkflowExecutionSignaled,
+    WorkflowExecutionStarted,
     WorkflowExecutionTerminated,
     WorkflowExecutionTimedOut,
 )
@@ -73,11 +74,7 @@ def start(command: c.Enqueue, now: int, rounds: Rounds) -> list[Effect]:
     run.root_run_id = run.root_run_id or task.id
     run.root_workflow_id = run.root_workflow_id or run.workflow_id
     begins = max(now + command.delay, task.run_at or 0)
-    if draft.execution_timeout is not None and run.chain_deadline is None:
-        run.chain_deadline = begins + int(draft.execution_timeout * SECOND)
-    limits = [run.chain_deadline, None if draft.run_timeout is None else begins + int(draft.run_timeout * SECOND)]
-    task.deadline = min((limit for limit in limits if limit is not None), default=None)
-    task.wake_at = wake_at(task)
+    limit(task, run, draft, begins)
     event = replace(
         draft,
         first_run_id=run.first_run_id,
@@ -93,6 +90,16 @@ def start(command: c.Enqueue, now: int, rounds: Rounds) -> list[Effect]:
     if command.start.signal is not None:
         effects += post(task, run, [command.start.signal], now, rounds)
     return effects
+
+
+def limit(task: Task, run: Run, begun: WorkflowExecutionStarted, begins: int) -> None:
+    """Its time-outs count from when it begins; that of the execution goes on where the chain has one already. Both are
+    the caller's own."""
+    if begun.execution_timeout is not None and run.chain_deadline is None:
+        run.chain_deadline = begins + int(begun.execution_timeout * SECOND)
+    limits = [run.chain_deadline, None if begun.run_timeout is None else begins + int(begun.run_timeout * SECOND)]
+    task.deadline = min((limit for limit in limits if limit is not None), default=None)
+    task.wake_at = wake_at(task)
 
 
 def may_follow(last: Task | None, id_reuse: str) -> bool:

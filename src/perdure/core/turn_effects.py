@@ -56,15 +56,17 @@ def key_of(namespace: str, workflow_id: str) -> tuple[str, str, str, str]:
     return (namespace, "", "workflow", workflow_id)
 
 
-def activity_row(event: ActivityTaskScheduled, parent: Task, run_id: bytes, event_id: int, now: int) -> Task:
-    """The row of an activity, without place and alarm."""
+def activity(
+    event: ActivityTaskScheduled, parent: Task, run_id: bytes, event_id: int, now: int, rounds: Rounds
+) -> Insert:
+    """The row of an activity that is ready from now on."""
     limits = Timeouts(
         schedule_to_start=event.schedule_to_start,
         start_to_close=event.start_to_close,
         schedule_to_close=event.schedule_to_close,
         heartbeat=event.heartbeat,
     )
-    return Task(
+    draft = Task(
         event.task_id, parent.namespace, event.activity_type, State.ENQUEUED,
         lane(parent.namespace, event.task_queue), now, now, app=parent.app, kind=Kind.ACTIVITY,
         queue=event.task_queue, payload=pack(event.input), headers=pack(event.header) if event.header else None,
@@ -73,6 +75,13 @@ def activity_row(event: ActivityTaskScheduled, parent: Task, run_id: bytes, even
         max_attempts=(event.retry or DEFAULT_RETRY).max_attempts, priority=event.priority,
         fairness_key=parent.fairness_key, parent_run_id=run_id, parent_event_id=event_id,
     )  # fmt: skip
+    enqueue = c.Enqueue(
+        draft=draft,
+        task_id=event.task_id,
+        schedule_to_start=_micros(event.schedule_to_start),
+        schedule_to_close=_micros(event.schedule_to_close),
+    )
+    return decide.enqueue(enqueue, now, rounds)
 
 
 class TurnWriter:
@@ -161,13 +170,7 @@ class TurnWriter:
         event_id = self._shared(command, ActivityTaskScheduled)
         scheduled = self.events[-1].attributes
         assert isinstance(scheduled, ActivityTaskScheduled)
-        enqueue = c.Enqueue(
-            draft=activity_row(scheduled, self._task, self._task.id, event_id, self._now),
-            task_id=command.task_id,
-            schedule_to_start=_micros(command.schedule_to_start),
-            schedule_to_close=_micros(command.schedule_to_close),
-        )
-        self._add(decide.enqueue(enqueue, self._now, self._rounds))
+        self._add(activity(scheduled, self._task, self._task.id, event_id, self._now, self._rounds))
 
     def _cancel_activity(self, command: t.CancelActivity) -> None:
         self._shared(command, ActivityTaskCancelRequested)

@@ -8,9 +8,9 @@ sends; what that heartbeat answers (cancel, or lost) shows here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
-from perdure.core.errors import Cancelled, InvalidArgument, LeaseLost, PayloadTooLarge
+from perdure.core.errors import Cancelled, CompleteLater, InvalidArgument, LeaseLost, PayloadTooLarge
 from perdure.core.limits import MAX_PAYLOAD, MAX_TEXT, name
 from perdure.core.limits import progress as checked
 from perdure.core.messages import Delivery
@@ -77,6 +77,17 @@ class Context:
     def headers(self) -> Mapping[str, str]:
         """What the enqueuer sent along."""
         return self._delivery.headers
+
+    @property
+    def task_token(self) -> bytes:
+        """Names this attempt to whoever ends it elsewhere: `get_activity_handle(token=...)`."""
+        return self._delivery.lease
+
+    def complete_later(self) -> NoReturn:
+        """End the handler and leave the attempt open: somebody else, who has `task_token`, will end it (a webhook, a
+        person). It holds no slot meanwhile. Nothing but its time-outs ends it by itself, so it should have one
+        (`timeout`). Never returns; do not catch what it raises."""
+        raise CompleteLater
 
     @property
     def last_checkpoint(self) -> object:

@@ -25,7 +25,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from perdure.core.errors import Cancelled, InvalidArgument
+from perdure.core.errors import Cancelled, CompleteLater, InvalidArgument
 from perdure.core.limits import MAX_PAYLOAD
 from perdure.core.messages import Completion, Delivery
 from perdure.core.model import Failure, Payloads
@@ -290,6 +290,9 @@ def _returned(run: Run, value: object) -> Completion | None:
 
 
 def _raised(run: Run, error: BaseException) -> Completion | None:
+    if isinstance(error, CompleteLater) and not run.ctx.stop:
+        run.entered.clear()
+        return _completion(run, "deferred")
     _complain(run, error)
     match run.ctx.stop:
         case "lost":

@@ -172,7 +172,7 @@ update tasks
 set updated_at = timed.now,
     received = true,
     lost_deliveries = 0,
-    lease_until = timed.now + lease_length,
+    lease_until = case when lease_until is not null then timed.now + lease_length end,
     heartbeat_deadline = coalesce(heartbeat_deadline + timed.now - heartbeat_at, heartbeat_deadline),
     heartbeat_at = timed.now,
     started_at = coalesce(started_at, attempt_started_at),

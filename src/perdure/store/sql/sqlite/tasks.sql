@@ -179,7 +179,7 @@ update tasks
 set updated_at = max(updated_at, beats.now),
     received = 1,
     lost_deliveries = 0,
-    lease_until = max(updated_at, beats.now) + lease_length,
+    lease_until = case when lease_until is not null then max(updated_at, beats.now) + lease_length end,
     heartbeat_deadline = coalesce(
         heartbeat_deadline + max(updated_at, beats.now) - heartbeat_at, heartbeat_deadline
     ),

@@ -1,0 +1,1 @@
+"""What can be seen in the source of workflows without running it."""

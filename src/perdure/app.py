@@ -59,6 +59,7 @@ from perdure.worker.options import WorkerOptions
 from perdure.worker.output import keep_output
 from perdure.worker.process import Lifeline, leave_soon, on_stop_signals
 from perdure.worker.reload import on_change
+from perdure.worker.replay import Replayer
 from perdure.worker.supervisor import Supervisor
 from perdure.worker.worker import Worker
 
@@ -174,6 +175,10 @@ class AsyncPerdure(AsyncClient):
             return HttpService(self.url, api_key=self.api_key, namespace=self.namespace)
         engine = await self._open.enter_async_context(running_engine(self.url))
         return EmbeddedService(ServerService(engine, Caller(self.namespace or "default")))
+
+    def replayer(self) -> Replayer:
+        """Replays histories with the workflows of this process and the converter of this object."""
+        return Replayer(environment=Environment(self.converter))
 
     @asynccontextmanager
     async def worker(self, **options: Unpack[WorkerOptions]) -> AsyncIterator[Worker]:

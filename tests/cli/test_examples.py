@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from perdure.database import api_keys
 from tests.worker.processes import COMMAND, PATIENCE, running_server
 
 APP = """
-from perdure import FatalError, Perdure, task
+from perdure import FatalError, Perdure, task, workflow
 
 app = Perdure("sqlite:///jobs.db")
 
@@ -31,7 +32,14 @@ def resize_image(ctx, payload):
 @task
 def fail(ctx, payload):
     raise FatalError("no")
+
+@workflow
+async def poll(ctx, cursor):
+    await ctx.step("poll", print, cursor)
+    await ctx.sleep(minutes=1)
+    ctx.continue_as_new(cursor + 1)
 """
+HISTORY = Path(__file__).parents[1] / "replay" / "poll.json"
 ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
@@ -58,13 +66,14 @@ def example(command: str) -> str:
 
 
 def test_every_command_is_known() -> None:
-    assert len(COMMANDS) == 25
+    assert len(COMMANDS) == 27
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("examples")
     (folder / "app.py").write_text(APP)
+    shutil.copy(HISTORY, folder / "history.json")
     return folder
 
 

@@ -10,8 +10,16 @@ from typing import Any
 import pytest
 
 from perdure.core import commands as c
+from perdure.core.effects import Delete
 from perdure.core.events import WorkflowExecutionCancelRequested, WorkflowExecutionSignaled
+from perdure.core.ids import Mint
+from perdure.core.model import Task
+from perdure.core.rounds import Rounds
+from perdure.core.states import State
+from perdure.engine.ledger import Ledger
+from perdure.engine.workflows import Workflows
 from perdure.store.base import Store
+from perdure.store.memory import MemoryStore
 from tests.engine.drive import Drive, running
 from tests.engine.runs import DONE, Flows, Turn, child, start, timer
 from tests.store.conftest import clock, shared  # noqa: F401  # their fixtures
@@ -71,3 +79,12 @@ async def test_what_leaves_a_child_open_does_not_wait_for_its_parent(drive: Driv
 async def test_what_may_close_a_child_does(drive: Drive, name: str) -> None:
     parent, turn = await family(drive)
     assert not await answered(drive, parent, MAY_CLOSE[name](turn))
+
+
+async def test_a_row_does_not_close_behind_the_back_of_its_parent() -> None:
+    """A parent that was forgotten would never hear of it; so that is an error, and the batch writes nothing."""
+    mint = Mint()
+    task = Task(mint.task_id(1), "default", "t", State.SUCCEEDED, "lane", 1, 1, parent_run_id=mint.task_id(1))
+    workflows = Workflows(Ledger(), mint, Rounds(), MemoryStore().histories)
+    with pytest.raises(AssertionError):
+        workflows.apply([Delete(task)], 1)

@@ -1,9 +1,8 @@
-"""Constant statements per batch of workflow commands, for 1 and for 50 runs (DESIGN section 3, X: budgets)."""
+"""Constant statements per batch of workflow commands, for one run and for fifty (DESIGN section 3)."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -11,55 +10,59 @@ import pytest
 from perdure.core import commands as c
 from perdure.core import turn_commands as t
 from perdure.core.events import WorkflowExecutionSignaled
-from perdure.core.lanes import TURNS, lane
 from perdure.core.model import pack
-from tests.clock import SteppedClock
 from tests.engine.drive import Drive
 from tests.engine.runs import DONE, Flows, Turn, activity, payload, start, timer
-from tests.engine.test_budgets import Counter, counter, drive  # noqa: F401  # the fixtures
-
-LANES = (lane("default", "default", TURNS), lane("default", "default"))
+from tests.engine.test_budgets import Counter, _is_sqlite, counter, drive  # noqa: F401  # the fixtures
 
 
-@pytest.fixture
-async def counts(drive: Drive, counter: Counter) -> dict[str, list[int]]:  # noqa: F811
-    return {}
+def signal(workflow_id: str, request_id: str = "") -> c.Tell:
+    message = WorkflowExecutionSignaled(signal_name="s")
+    return c.Tell(namespace="default", workflow_id=workflow_id, message=message, request_id=request_id)
 
 
-async def test_print(drive: Drive, counter: Counter, clock: SteppedClock) -> None:  # noqa: F811
-    for count in (1, 50):
-        flows = Flows(drive)
-        ids = [f"{count}-{n}" for n in range(count)]
-        seen = {}
+def children() -> list[t.TurnCommand]:
+    return [activity(), timer("due", 0.0)]
 
-        async def measure(name: str, work: Awaitable[Any]) -> Any:
-            box = []
-            async def w() -> None:
-                box.append(await work)
-            seen[name] = await counter.during(w())
-            return box[0]
 
-        await flows.turns()
-        await measure("start", drive.engine.apply([start(i) for i in ids]))
-        turns = await measure("claim", flows.turns(50))
-        assert len(turns) == count
-        done = await measure("step", drive.engine.apply([x.command(t.StartStep(step_id=1, name="a"), final=False) for x in turns]))
-        for x, d in zip(turns, done): x.after = d.last
-        done = await measure("wait", drive.engine.apply([x.command(t.CompleteStep(step_id=1), activity("a"), timer("t", 5.0)) for x in turns]))
-        work = await drive.poll(50)
-        assert len(work) == count
-        await measure("activity", drive.engine.apply([c.Complete(lease=w.lease, outcome="succeeded", result=pack(payload("7"))) for w in work]))
-        clock.advance(6)
-        if type(drive.engine.store).__name__ == "PostgresStore":
-            pass
-        await measure("signal", drive.engine.apply([c.Tell(namespace="default", workflow_id=i, message=WorkflowExecutionSignaled(signal_name="s")) for i in ids]))
-        await measure("signal r", drive.engine.apply([c.Tell(namespace="default", workflow_id=i, request_id="r", message=WorkflowExecutionSignaled(signal_name="s")) for i in ids]))
-        turns = await measure("claim 2", flows.turns(50))
-        assert len(turns) == count
-        if type(drive.engine.store).__name__ == "PostgresStore": await asyncio.sleep(5.2)
-        await measure("fire", drive.engine.apply([c.Ring(limit=100)]))
-        done = await measure("complete", drive.engine.apply([x.command() for x in turns]))
-        turns = await flows.turns(50)
-        assert all("TimerFired" in x.names for x in turns)
-        done = await measure("complete", drive.engine.apply([x.command(DONE) for x in turns]))
-        print(count, seen, done[0])
+@pytest.mark.parametrize("runs", [1, 50])
+async def test_a_run_from_its_start_to_its_end(drive: Drive, counter: Counter, runs: int) -> None:  # noqa: F811
+    """SQLite deletes a row in three statements and closes one in two."""
+    flows = Flows(drive)
+    ids = [f"wf-{n}" for n in range(runs)]
+    deleted, closed = (3, 2) if _is_sqlite(drive) else (1, 1)
+
+    async def sent(work: Awaitable[list[Any]]) -> tuple[int, list[Any]]:
+        """Statements without begin and commit, and the outcomes."""
+        before = counter.statements
+        outcomes = await work
+        assert len(outcomes) in (1, runs)
+        return counter.statements - before - 2, outcomes
+
+    async def append(turns: list[Turn], make: Callable[[], list[t.TurnCommand]], *, final: bool = True) -> int:
+        count, outcomes = await sent(drive.engine.apply([turn.command(*make(), final=final) for turn in turns]))
+        for turn, done in zip(turns, outcomes, strict=True):
+            turn.after = done.last
+        return count
+
+    await flows.start("first")  # the lanes are known from here on
+    await (await flows.turn()).append(DONE)
+    assert (await sent(drive.engine.apply([start(i) for i in ids])))[0] == 4  # key; row, its columns, event 1
+    count, turns = await sent(flows.turns(runs))
+    assert count == 4  # claim, columns; columns, lease
+    assert (
+        await append(turns, lambda: [t.StartStep(step_id=1, name="a")], final=False) == 4
+    )  # lock, columns; both, events
+    assert await append(turns, lambda: [t.CompleteStep(step_id=1), *children()]) == 6  # and rows of the run, new ones
+    ends: list[c.Command] = [
+        c.Complete(lease=task.lease, outcome="succeeded", result=pack(payload("7"))) for task in await drive.poll(runs)
+    ]
+    assert (await sent(drive.engine.apply(ends)))[0] == 6 + deleted  # lock twice, columns; columns, run, message
+    assert (await sent(drive.engine.apply([signal(i) for i in ids])))[0] == 5  # key, lock, columns; columns, message
+    assert (await sent(drive.engine.apply([signal(i, "r") for i in ids])))[0] == 6  # and the request id
+    rang, _ = await sent(drive.engine.apply([c.Ring(limit=100)]))
+    assert rang == 7 + deleted  # pulse twice, due, lock, columns; columns, message
+    count, turns = await sent(flows.turns(runs))
+    assert count == 5  # and inboxes
+    assert all("TimerFired" in turn.names and "ActivityTaskCompleted" in turn.names for turn in turns)
+    assert await append(turns, lambda: [DONE]) == 6 + closed  # lock, columns, inboxes; columns, events, inboxes

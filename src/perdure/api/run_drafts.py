@@ -155,6 +155,7 @@ def append(item: w.Append, identity: str, build: str) -> c.Append:
         after=limits.integer(item.after, "after", 0, 2**53),
         commands=item.commands,
         final=item.final,
+        sticky=item.sticky,
         size=size,
         identity=identity,
         build=build,

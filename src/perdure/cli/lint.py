@@ -16,7 +16,7 @@ from perdure.cli.show import show_json
 from perdure.lint.findings import Finding, findings
 from perdure.lint.rules import ADVICE
 
-RULES = "Rules:\n\n" + "\n".join(f"{rule:<16}{text}" for rule, text in ADVICE.items())
+RULES = f"Rules: {', '.join(ADVICE)}."
 """For --help."""
 
 
@@ -39,15 +39,15 @@ def lint(
     else:
         for finding in found:
             print(finding)
-        count = f"{len(files)} file{'' if len(files) == 1 else 's'}"
-        print(f"{len(found) or 'no'} finding{'' if len(found) == 1 else 's'} in {count}", file=sys.stderr if found else sys.stdout)
+        if not found:
+            print("nothing found")
     if found:
         raise typer.Exit(1)
 
 
 def _files(path: Path) -> Iterator[Path]:
     if path.is_dir():
-        yield from (file for file in sorted(path.rglob("*.py")) if not any(part.startswith(".") for part in file.parts))
+        yield from (file for file in sorted(path.rglob("*.py")) if "/." not in f"/{file.relative_to(path)}")
     else:
         yield path
 

@@ -13,7 +13,7 @@ import uvloop
 
 from perdure import app as perdure
 from perdure import database
-from perdure.cli import exits, keys, look, tasks, worker, workflows
+from perdure.cli import exits, keys, lint, look, replay, tasks, worker, workflows
 from perdure.cli.advice import advice
 from perdure.cli.ask import Json
 from perdure.cli.show import show_json
@@ -31,6 +31,8 @@ cli.command("worker")(worker.work)
 cli.command("dev")(worker.develop)
 cli.command("queues")(look.queues)
 cli.command("workers")(look.workers)
+cli.command("replay")(replay.replay)
+cli.command("lint", epilog=lint.RULES)(lint.lint)
 
 log = logging.getLogger("perdure.cli")
 

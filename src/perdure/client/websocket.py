@@ -24,7 +24,7 @@ log = logging.getLogger("perdure.client")
 
 MAX_MESSAGE = 4 * 1024 * 1024
 """Bytes of requests that are put into one message; a larger one travels alone."""
-PING_SECONDS = 30.0
+PING_SECONDS = 10.0
 """Between pings; a server that does not answer one for half of this is given up."""
 LONGEST_PAUSE = 5.0
 """Between two tries to connect, at most."""

@@ -95,6 +95,7 @@ class Append(msgspec.Struct, kw_only=True, gc=False):
     after: int
     commands: list[TurnCommand]
     final: bool
+    sticky: bool = True  #: its worker has the run in memory
     size: int = 0
     identity: str = ""
     build: str = ""

@@ -93,8 +93,7 @@ def reset(
     over = _ended(kept, (*_ACTIVITY_ENDS, TimerFired, TimerCanceled))
     children: list[Insert] = []
     events = [
-        event if event.id in over else _begun_again(event, task, children, new_id, now, mint, rounds)
-        for event in kept
+        event if event.id in over else _begun_again(event, task, children, new_id, now, mint, rounds) for event in kept
     ]
     begun = events[0].attributes
     assert isinstance(begun, WorkflowExecutionStarted)

@@ -223,7 +223,7 @@ def _end(
     task: Task, run: Run, command: c.Append, writer: TurnWriter, now: int, mint: Mint, rounds: Rounds
 ) -> list[Effect]:
     """The turn is over: the run waits, is ready again because of what arrived meanwhile, or closes."""
-    run.sticky_session = task.session
+    run.sticky_session = task.session if command.sticky else None
     run.build = command.build or run.build
     task.started_at = task.started_at or task.attempt_started_at
     _over(task, run)

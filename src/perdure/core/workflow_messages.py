@@ -291,12 +291,13 @@ class Turn(Body):
 
 class Append(Body):
     """What the code asked for (turn_commands.py). `after` is the id of the last event that the worker knows; `final`
-    ends the turn."""
+    ends the turn; with `sticky` the worker has the run in memory after it."""
 
     lease: bytes
     after: int
     commands: list[TurnCommand]
     final: bool = True
+    sticky: bool = True
 
 
 class Appends(Body):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+
+from msgspec import MsgspecError
 
 from perdure.core import decide, runs
 from perdure.core.effects import Change, Effect
@@ -40,9 +43,8 @@ class Errands:
         self._lock = lock
         self._mint = mint
         self._rounds = rounds
-        self._messages: dict[bytes, Errand] = {}
         self._targets: dict[bytes, bytes] = {}
-        self._names: dict[bytes, KeyName] = {}  #: of messages to a workflow id, whatever its run
+        self._names: dict[bytes, KeyName] = {}  #: by message: of those to a workflow id, whatever its run
         self._sweeps: dict[bytes, tuple[list[Task], bool]] = {}  #: children, and whether none was held elsewhere
 
     async def read(self, rows: Rows, due: list[Task]) -> list[Task]:
@@ -52,27 +54,30 @@ class Errands:
             found, whole = await rows.children(sweep.parent_run_id, SWEPT, sweep.checkpoint or b"")
             self._ledger.load(found)
             self._sweeps[sweep.id] = ([self._ledger.rows[child.id] for child in found], whole)
-        messages = {task.id: errand_of(task) for task in due if task.kind == Kind.MESSAGE}
-        if not messages:
-            return due
-        self._messages.update(messages)
-        names = {t.id: key_of(t.namespace, messages[t.id].workflow_id) for t in due if t.id in messages}
-        names = {message: name for message, name in names.items() if not messages[message].run_id}
-        targets = {message: errand.run_id for message, errand in messages.items() if errand.run_id}
+        messages = [task for task in due if task.kind == Kind.MESSAGE]
+        later = await self._find_targets(rows, messages) if messages else set()
+        return [task for task in due if task.id not in later]
+
+    async def _find_targets(self, rows: Rows, due: list[Task]) -> set[bytes]:
+        """Lock the targets of messages, and the parents of those that may close; the messages that must wait."""
+        errands: dict[bytes, Errand] = {}
+        for task in due:
+            with suppress(MsgspecError):  # `deliver` meets it again, and the row steps aside
+                errands[task.id] = errand_of(task)
+        names = {task.id: key_of(task.namespace, errands[task.id].workflow_id) for task in due if task.id in errands}
+        names = {message: name for message, name in names.items() if not errands[message].run_id}
+        targets = {message: errand.run_id for message, errand in errands.items() if errand.run_id}
         targets |= await self._holders(rows, names)
         held = await self._lock(rows, set(targets.values()))
-        late = {i: n for i, n in names.items() if i in targets and targets[i] not in self._ledger.rows.keys() | held}
-        followed = {i for i, target in (await self._holders(rows, late)).items() if target != targets[i]}
-        asked = [i for i, errand in messages.items() if isinstance(errand, CancelExternalWorkflow)]
-        parents = {i: self._ledger.rows[targets[i]].parent_run_id for i in asked if targets.get(i) in self._ledger.rows}
+        locked = self._ledger.rows
+        closed = {i: name for i, name in names.items() if i in targets and targets[i] not in locked.keys() | held}
+        followed = {i for i, run_id in (await self._holders(rows, closed)).items() if run_id != targets[i]}
+        asked = [i for i, errand in errands.items() if isinstance(errand, CancelExternalWorkflow)]
+        parents = {i: locked[targets[i]].parent_run_id for i in asked if targets.get(i) in locked}
         held |= await self._lock(rows, {parent for parent in parents.values() if parent is not None})
         self._names.update(names)
         self._targets.update(targets)
-        return [
-            task
-            for task in due
-            if task.id not in followed and targets.get(task.id) not in held and parents.get(task.id) not in held
-        ]
+        return followed | {i for i in errands if targets.get(i) in held or parents.get(i) in held}
 
     async def _holders(self, rows: Rows, names: Mapping[bytes, KeyName]) -> dict[bytes, bytes]:
         """The current runs of these workflow ids, by message."""
@@ -87,9 +92,8 @@ class Errands:
         target, run = ledger.rows.get(target_id), ledger.runs.get(target_id)
         if target is not None and is_closed(target.state) and task.id in self._names:
             return
-        effects, news = arrive(
-            self._messages[task.id], task, ledger.runs.get(parent_id), target, run, now, self._mint, self._rounds
-        )
+        sender = ledger.runs.get(parent_id)
+        effects, news = arrive(errand_of(task), task, sender, target, run, now, self._mint, self._rounds)
         self._apply(effects, now)
         done, now = decide.own(task, now)
         self._apply([decide.close(done, Cause.ANSWER, now)], now)

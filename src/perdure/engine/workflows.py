@@ -66,6 +66,7 @@ class Workflows:
         self._holders: dict[Item, bytes] = {}  #: who has the workflow id
         self.reservations = Reservations(ledger, self._targets)
         self.errands = Errands(ledger, self.apply, self._lock, mint, rounds)
+        self._looked_for: set[bytes] = set()  #: rows that are in the ledger if they are open
         self._passed_on: set[KeyName] = set()  #: workflow ids that this batch gives to another run
         self._first: dict[bytes, WorkflowExecutionStarted] = {}
 
@@ -149,6 +150,7 @@ class Workflows:
 
     async def _lock(self, rows: Rows, ids: set[bytes]) -> set[bytes]:
         """Lock rows that the batch does not have yet; which of them are open, but held elsewhere."""
+        self._looked_for |= ids
         missing = sorted(ids - self._ledger.rows.keys())
         if not missing:
             return set()
@@ -209,7 +211,10 @@ class Workflows:
                 continue
             if isinstance(effect, Close) and effect.continued:
                 continue
-            parent, run = ledger.rows.get(effect.task.parent_run_id), ledger.runs.get(effect.task.parent_run_id)
+            parent_id = effect.task.parent_run_id
+            parent, run = ledger.rows.get(parent_id), ledger.runs.get(parent_id)
+            if parent is None and parent_id not in self._looked_for:
+                raise AssertionError("nobody looked for the parent of a row that closes: it would wait for ever")
             if parent is not None and run is not None and not is_closed(parent.state):
                 child_run = ledger.runs.get(effect.task.id)
                 ledger.apply(runs.ended(parent, run, effect.task, child_run, now, self._rounds))

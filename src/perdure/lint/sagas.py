@@ -12,7 +12,8 @@ _FORWARD = {"step", "execute_activity", "start_activity", "execute_child", "star
 
 def uncompensated(module: Module, function: Function) -> Iterator[tuple[ast.AST, str, str]]:
     """From `ctx.saga()` to `saga.pivot()` or the end, each step needs an `add_compensation` of its own, right before it
-    or right behind. What stands in an `except` or a `finally` is clean-up, and needs none."""
+    or right behind; but not the last one, after which nothing can fail. What stands in an `except` or a `finally` is
+    clean-up."""
     begun = False
     waiting = 0  #: compensations whose step has not come yet
     last: ast.Call | None = None  #: the last step, if it has none yet
@@ -32,8 +33,6 @@ def uncompensated(module: Module, function: Function) -> Iterator[tuple[ast.AST,
                 yield last, "no-compensation", ast.unparse(last.func)
             last = None if waiting else call
             waiting = max(0, waiting - 1)
-    if last is not None:
-        yield last, "no-compensation", ast.unparse(last.func)
 
 
 def _calls(function: Function) -> list[tuple[ast.Call, str]]:

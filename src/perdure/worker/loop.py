@@ -22,7 +22,7 @@ from contextvars import Context
 from typing import Any, NoReturn
 
 from perdure.sdk.operations import Timer
-from perdure.sdk.workflow_errors import ForbiddenError
+from perdure.sdk.workflow_errors import Dropped, ForbiddenError, NonDeterminismError
 
 log = logging.getLogger("perdure.workflow")
 
@@ -169,8 +169,11 @@ class WorkflowLoop(AbstractEventLoop):
         self.tasks.pop(task, None)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """An exception that nobody awaits, or one in a callback: as with asyncio it is logged, and that is all."""
-        log.error("workflow code: %s", context.get("message"), exc_info=context.get("exception"))
+        """An exception that nobody awaits, or one in a callback: as with asyncio it is logged, and that is all. What
+        fails the turn is told elsewhere."""
+        error = context.get("exception")
+        if not isinstance(error, (NonDeterminismError, ForbiddenError, Dropped)):
+            log.error("workflow code: %s", context.get("message"), exc_info=error)
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         self.call_exception_handler(context)

@@ -67,6 +67,7 @@ class TurnInHand:
         """Its lease was lost, or the worker leaves: `ctx.stop` says which. Steps that still run are interrupted. A
         cancel is nothing for a turn: it comes as a message."""
         if not self.over and self.run.ctx.stop != "cancel":
+            self.turns.spare(self.turn.run_id, self.unsaved)  # the next turn may be here already, before an answer
             self.leave(None if self.run.ctx.stop == "lost" else released(self.run))
 
     # ------------------------------------------------------------------------------------------------------ sending
@@ -74,7 +75,7 @@ class TurnInHand:
         """`accepted` is called when it is in the history. What an activation asked for is never divided: a history
         that ends within it would not match the code any more."""
         self.sending = True
-        append = Append(self.run.delivery.lease, after, commands, final)
+        append = Append(self.run.delivery.lease, after, commands, final, self.workflow.is_async)
         sending = Sending(self.run, append, partial(self._answered, accepted))
         self.sent += sending.size
         self.turns.appender.add(sending)

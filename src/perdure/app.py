@@ -34,19 +34,9 @@ from perdure.client.embedded import EmbeddedService
 from perdure.client.http import HttpService
 from perdure.client.websocket import Hook
 from perdure.core import limits
+from perdure.core import messages as m
 from perdure.core.durations import Duration
 from perdure.core.ids import Mint
-from perdure.core.messages import (
-    Beat,
-    CancelReply,
-    CloseSession,
-    Heartbeat,
-    NewTask,
-    QueueView,
-    TaskPage,
-    TaskView,
-    WorkerView,
-)
 from perdure.database import open_store, running_engine
 from perdure.sdk.client import AsyncClient, TaskFilter, TaskOptions
 from perdure.sdk.extensions import Extensions, checked, converters
@@ -135,7 +125,7 @@ class AsyncPerdure(AsyncClient):
     def _draftsman(self) -> Draftsman:
         return Draftsman(limits.name(self.namespace or "default", "namespace"), Mint())
 
-    def _arguments(self, new: NewTask) -> dict[str, Value]:
+    def _arguments(self, new: m.NewTask) -> dict[str, Value]:
         return transaction.arguments(self._draftsman, new)
 
     async def __aenter__(self) -> Self:
@@ -252,8 +242,8 @@ class AsyncPerdure(AsyncClient):
         async def died(incarnation: int, begun: list[bytes]) -> None:
             service = await self.service()
             if begun:  # a handler that ended its process at once has used an attempt (worker/receipts.py)
-                await service.heartbeat(Heartbeat(incarnation, list(map(Beat, begun))))
-            await service.close_session(CloseSession(incarnation, "died"))
+                await service.heartbeat(m.Heartbeat(incarnation, list(map(m.Beat, begun))))
+            await service.close_session(m.CloseSession(incarnation, "died"))
 
         supervisor = Supervisor(command, processes, died, hopeless)
         on_stop_signals(supervisor.stop, supervisor.kill)
@@ -346,6 +336,8 @@ class Perdure(Runs):
     """AsyncPerdure for code without an event loop: the same calls, and each blocks until it is answered. They may
     be made from any thread, but not from an async handler of its own worker. Not to be shared over a fork once used."""
 
+    _app: AsyncPerdure
+
     def __init__(
         self,
         url: str,
@@ -359,7 +351,7 @@ class Perdure(Runs):
         self.namespace = namespace
         self.api_key = api_key
         self.extensions = extensions
-        self._app: AsyncPerdure = AsyncPerdure(url, namespace=namespace, api_key=api_key, coalesce=coalesce, **extensions)
+        self._app = AsyncPerdure(url, namespace=namespace, api_key=api_key, coalesce=coalesce, **extensions)
         self._instead: Runner | None = None  #: of an event loop of its own, while redirected
         self._starting = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -428,15 +420,15 @@ class Perdure(Runs):
         """See AsyncClient.job."""
         return Job(self._app.job(id, task), self._run)
 
-    def get(self, id: str) -> TaskView:
+    def get(self, id: str) -> m.TaskView:
         """A task as it is now. Raises NotFound."""
         return self._run(self._app.get(id))
 
-    def find(self, **filter: Unpack[TaskFilter]) -> TaskPage:
+    def find(self, **filter: Unpack[TaskFilter]) -> m.TaskPage:
         """See AsyncClient.find."""
         return self._run(self._app.find(**filter))
 
-    def cancel(self, id: str, reason: str = "") -> CancelReply:
+    def cancel(self, id: str, reason: str = "") -> m.CancelReply:
         """Cancel a task: at once while it waits, cooperatively while it runs."""
         return self._run(self._app.cancel(id, reason))
 
@@ -444,11 +436,11 @@ class Perdure(Runs):
         """See AsyncClient.retry."""
         return Job(self._run(self._app.retry(id)), self._run)
 
-    def queues(self) -> list[QueueView]:
+    def queues(self) -> list[m.QueueView]:
         """See AsyncClient.queues."""
         return self._run(self._app.queues())
 
-    def workers(self) -> list[WorkerView]:
+    def workers(self) -> list[m.WorkerView]:
         """See AsyncClient.workers."""
         return self._run(self._app.workers())
 

@@ -132,7 +132,7 @@ def test_a_wait_within_a_time_out_of_asyncio_has_one() -> None:
     assert in_workflow(body, "import asyncio") == [(3, "no-timeout")]
 
 
-# ----------------------------------------------------------------------------------------------------- what is looked at
+# --------------------------------------------------------------------------------------------------- what is looked at
 def test_only_workflow_code_is_looked_at() -> None:
     assert broken("""
         import time
@@ -263,7 +263,7 @@ def test_without_a_saga_none_is_missing() -> None:
     assert in_workflow('await ctx.step("a", print)\nawait ctx.step("b", print)') == []
 
 
-# ------------------------------------------------------------------------------------------------------------ swallowing
+# ---------------------------------------------------------------------------------------------------------- swallowing
 def test_code_must_not_catch_what_suspends_it() -> None:
     assert in_workflow("""
         try:
@@ -297,7 +297,7 @@ def test_code_must_not_catch_what_suspends_it() -> None:
     """, "import contextlib") == [(3, "swallow"), (7, "swallow"), (26, "swallow"), (27, "swallow")]  # fmt: skip
 
 
-# -------------------------------------------------------------------------------------------------------------- comments
+# ------------------------------------------------------------------------------------------------------------ comments
 def test_a_comment_lets_one_line_be() -> None:
     assert in_workflow("""
         time.time()  # perdure: allow time
@@ -307,7 +307,7 @@ def test_a_comment_lets_one_line_be() -> None:
     """, "import time") == [(3, "time"), (4, "time")]  # fmt: skip
 
 
-# --------------------------------------------------------------------------------------------------------------- command
+# ------------------------------------------------------------------------------------------------------------- command
 APP = """import time
 raise SystemExit("this is not to be imported")
 from perdure import workflow
@@ -325,7 +325,10 @@ def test_the_command(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "perdure", "lint", "app.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
-    assert done.stdout.splitlines() == [f"app.py:7: io: open(): {ADVICE['io']}", f"app.py:8: time: time.time(): {ADVICE['time']}"]
+    assert done.stdout.splitlines() == [
+        f"app.py:7: io: open(): {ADVICE['io']}",
+        f"app.py:8: time: time.time(): {ADVICE['time']}",
+    ]
 
 
 def test_folders_json_and_exit_statuses(tmp_path: Path) -> None:

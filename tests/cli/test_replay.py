@@ -120,7 +120,11 @@ def test_what_cannot_be_replayed(folder: Path, arguments: tuple[str, ...], messa
 
 def test_histories_of_a_server(folder: Path) -> None:
     """RPLY-38: a run that is open, and what the CLI and REST say of it, replay with its code."""
-    with running_server("sqlite:///server.db", folder) as url, running_worker(folder / "app.py", url), Perdure(url) as app:
+    with (
+        running_server("sqlite:///server.db", folder) as url,
+        running_worker(folder / "app.py", url),
+        Perdure(url) as app,
+    ):
         run = app.start_workflow("greet", "ann", id="greeting")
         app.get_workflow_handle("greeting").signal("other")
         wait_for(run)

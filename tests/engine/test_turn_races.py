@@ -56,6 +56,13 @@ async def with_signal(drive: Drive) -> Turn:
     return turn
 
 
+async def signaled(drive: Drive) -> Turn:
+    """A turn that sees the signal, whose answer was lost."""
+    await Flows(drive).start()
+    await signal(drive, None)
+    return await Flows(drive).turn()
+
+
 async def silent(drive: Drive) -> Turn:
     """A turn whose lease is over, the pulse being fresh."""
     await drive.elapse(CLOCK, 12)
@@ -202,6 +209,13 @@ async def goes_along(drive: Drive, turn: Turn, left: Any, right: Any) -> None:
     """B093: continue-as-new loses no signal and knows no moment without a run."""
     assert isinstance(left, c.Appended) and left.state == State.CONTINUED_AS_NEW
     assert soundness.told(right), right
+    await ends_well(drive, turn, left, right)
+    assert await soundness.seen(drive) == ["s"]
+
+
+async def heard_once(drive: Drive, turn: Turn, left: Any, right: Any) -> None:
+    """SIG-03: a request id holds for all runs of a chain."""
+    assert isinstance(left, c.Appended) and soundness.told(right)
     await ends_well(drive, turn, left, right)
     assert await soundness.seen(drive) == ["s"]
 
@@ -396,6 +410,7 @@ RACES = {
     "complete in a second append/signal": Race(in_step, append(STEP_DONE, DONE), signal, closes_or_sees),
     "continue/signal": Race(in_turn, again(), signal, goes_along),
     "continue in a second append/signal": Race(in_step, again(STEP_DONE), signal, goes_along),
+    "continue/repeated signal": Race(signaled, again(), signal, heard_once),
     "continue/cancel": Race(in_turn, again(), cancel, asked_along),
     "wait/update": Race(in_turn, wait, update, is_answered),
     "complete/update": Race(in_turn, append(DONE), update, is_answered),

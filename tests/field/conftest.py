@@ -1,15 +1,19 @@
-"""Both databases behind a URL, and the fixtures of the engine's tests."""
+"""Both databases behind a URL, an application on it, and the fixtures of the engine's tests."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from perdure import AsyncPerdure
 from perdure.database import migrate
 from tests.engine.conftest import drive  # noqa: F401  # a fixture
 from tests.sdk.conftest import own_tasks  # noqa: F401  # a fixture
 from tests.store.conftest import clock, store  # noqa: F401  # fixtures
+from tests.worker.conftest import no_pauses, own_workflows  # noqa: F401  # fixtures
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -20,3 +24,10 @@ async def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         found = request.getfixturevalue("postgres_database")
     await migrate(found)
     return found
+
+
+@pytest.fixture
+async def app(url: str) -> AsyncIterator[AsyncPerdure]:
+    """With the server in this process; it has no worker yet."""
+    async with asyncio.timeout(60), AsyncPerdure(url) as app:
+        yield app

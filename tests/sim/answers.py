@@ -6,13 +6,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from perdure.core import commands as c
-from perdure.core.errors import LeaseLost
+from perdure.core.errors import LeaseLost, UnhandledMessages
+from perdure.core.events import StepCompleted, WorkflowExecutionSignaled
 from perdure.core.model import Lease, Task
+from perdure.core.run import UpdateRequest
 from perdure.core.states import State as S
+from perdure.core.turn_commands import CompleteStep, RejectUpdate
 from perdure.engine.dispatch import PollRequest
 from perdure.engine.engine import Engine
 from tests.sim.invariants import Token, token
 from tests.sim.reading import short, show
+from tests.sim.pasts import value_of
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -69,6 +73,10 @@ class Answers:
                 self._changed(command, outcome)
             case c.CloseSession(), c.Accepted() if command.epoch is not None:
                 self._closed(command.incarnation, command.epoch)
+            case c.Append(), (c.Appended() | UnhandledMessages()):
+                self._appended(command, outcome)
+            case c.Tell(), c.Told():
+                self._told(command, outcome)
             case c.OpenSession(), c.Accepted():
                 self._opened(command.incarnation, command.epoch)
 
@@ -98,6 +106,8 @@ class Answers:
 
     def _completed(self, lease: Lease, state: S) -> None:
         granted = self._seen.known(lease, "a completion")
+        if granted.vanished:
+            return
         if granted.closed_as is None:
             self._seen.fail("fence", f"a completion of {short(lease.task_id)} was accepted and did nothing")
         if granted.closed_as != state:
@@ -115,6 +125,32 @@ class Answers:
             current = self._seen.tasks.get(lease.task_id) or self._seen.closed.get(lease.task_id)
             if current is not None and current.done_number == lease.number:
                 self._seen.fail("answers", f"a recorded completion is called lost: {show(current)}")
+
+    # ----------------------------------------------------------------------------------------------------------- turns
+    def _appended(self, command: c.Append, outcome: c.Appended | UnhandledMessages) -> None:
+        run_id = command.lease.task_id
+        granted = self._seen.known(command.lease, "an append")
+        past = self._seen.runs.pasts[run_id]
+        if isinstance(outcome, UnhandledMessages):
+            kept = {event.attributes.step_id for event in past.events if isinstance(event.attributes, StepCompleted)}
+            ends = {one.step_id for one in command.commands if isinstance(one, CompleteStep)}
+            if past.closed is None and not ends <= kept:
+                self._seen.fail("steps", f"{short(run_id)}: ends of steps {ends - kept} were not kept as it was put off")
+            return
+        count = sum(not isinstance(one, RejectUpdate) for one in command.commands)
+        if len(past.events) < max(outcome.last, command.after + count):
+            self._seen.fail("committed", f"an append to {short(run_id)} was acknowledged and is not stored: {outcome}")
+        if command.final and granted.ended is None:
+            self._seen.fail("fence", f"the last append of a turn of {short(run_id)} was accepted and ended nothing")
+
+    def _told(self, command: c.Tell, outcome: c.Told) -> None:
+        match command.message:
+            case WorkflowExecutionSignaled() as signal:
+                self._seen.runs.acknowledged(value_of(signal.input))
+            case UpdateRequest():
+                assert outcome.answer_id is not None
+                if not self._seen.exists(outcome.answer_id):
+                    self._seen.fail("committed", f"an update of {short(outcome.run_id)} is acknowledged and not there")
 
     # -------------------------------------------------------------------------------------------------------- sessions
     def _closed(self, incarnation: int, epoch: int) -> None:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perdure.core.model import Failure, Lease, RetryPolicy, Task
-from perdure.core.states import State
+from perdure.core.states import Kind, State
 from tests.sim.reading import done_in, lease_in, limits_of, short, show
+from tests.sim.run_rules import Runs
 from tests.sim.tables import Change
 
 if TYPE_CHECKING:
@@ -26,6 +27,23 @@ MOVES = {
     S.RETRY_WAIT: {S.ENQUEUED, S.CANCELED, S.FAILED},
 }
 """States that a job may go to, by the diagram in docs/states.md."""
+_CLOSED_BY_OTHERS = {S.TERMINATED, S.TIMED_OUT}
+RUN_MOVES = {
+    S.ENQUEUED: {S.LEASED, S.CANCELED, *_CLOSED_BY_OTHERS},
+    S.LEASED: {S.ENQUEUED, S.RETRY_WAIT, S.WAITING, S.SUCCEEDED, S.FAILED, S.CANCELED, S.CONTINUED_AS_NEW,
+               *_CLOSED_BY_OTHERS},
+    S.RETRY_WAIT: {S.ENQUEUED, *_CLOSED_BY_OTHERS},
+    S.WAITING: {S.ENQUEUED, *_CLOSED_BY_OTHERS},
+}  # fmt: skip
+"""The same of workflow runs."""
+MAKESHIFT = (Kind.TIMER, Kind.MESSAGE, Kind.UPDATE, Kind.SWEEP)
+"""Rows that no worker gets."""
+LONGEST_PAUSE = 60 * SECOND
+"""Microseconds until a turn that failed comes again, at most."""
+ASKED = ("request", "start")
+"""Kinds of keys by which messages to runs are told apart; they name the run."""
+ASKING = "perdure:query"
+"""The type of the jobs that ask workflows something."""
 HEALTHY = 60.0
 """Seconds after which a fault no longer explains that a worker lost its work."""
 SPIN = 20
@@ -60,6 +78,7 @@ class Granted:
         self.beaten = 0  #: the commit of the last heartbeat
         self.silenced = False  #: it ended because its worker was not heard
         self.closed_as: State | None = None  #: the state that its completion led to
+        self.vanished = False  #: its row was deleted as it ended
         self.after: State | None = None  #: the state of the task once it ended
 
 
@@ -81,6 +100,7 @@ class Checker:
         self.winners: dict[bytes, Token] = {}  #: the lease whose completion closed a task
         self.repeats: dict[bytes, bytes] = {}  #: closed task -> the one that repeats it
         self.releases: dict[bytes, list[float]] = defaultdict(list)
+        self.runs = Runs(self)
         self.made: dict[int, bytes] = {}  #: what a payload says it is -> its task
         self.counts: dict[str, int] = defaultdict(int)  #: how often each thing happened, for the reports
 
@@ -99,6 +119,7 @@ class Checker:
             self.hold_until = max(self.hold_until, change.after.hold_until)
         for change in by_table["sessions"]:
             self._session(change)
+        self.runs.read(by_table["runs"])
         closing = {change.key: change for change in by_table["closed"]}
         opening = {change.key for change in by_table["tasks"] if change.before is None}
         attempts = {change.key: change.after for change in by_table["attempts"] if change.after is not None}
@@ -108,6 +129,7 @@ class Checker:
             self._closed(change)
         for change in by_table["keys"]:
             self._key(change, opening)
+        self.runs.committed(by_table)
 
     def _task(self, change: Change, closing: Change | None, attempts: dict[Any, Any]) -> None:
         before: Task | None = change.before
@@ -117,6 +139,10 @@ class Checker:
             self.fail("rows", f"a row changed without a commit: {show(self.tasks.get(task_id))} != {show(before)}")
         if after is None:
             del self.tasks[task_id]
+            assert before is not None
+            if closing is None and before.kind != Kind.JOB:
+                self._child_deleted(before)
+                return
             if closing is None or closing.after is None:
                 self.fail("acknowledged", f"an open task vanished: {show(before)}")
             after = closing.after
@@ -134,9 +160,9 @@ class Checker:
     def _new(self, task: Task) -> None:
         if task.id in self.closed or task.id in self.trimmed or self.history[task.id]:
             self.fail("forks", f"a task was made twice: {show(task)}")
-        if task.state not in (S.ENQUEUED, S.LEASED):
+        if task.state not in ((S.WAITING,) if task.kind in MAKESHIFT else (S.ENQUEUED, S.LEASED)):
             self.fail("table", f"a task begins as {task.state.name}")
-        spec = self.world.spec_of(task)
+        spec = self.world.spec_of(task) if task.kind == Kind.JOB else None
         if spec is not None and task.retry_of is None and task.idempotency_key is None:
             other = self.made.setdefault(spec["n"], task.id)
             if other != task.id:
@@ -151,7 +177,7 @@ class Checker:
     def _moved(self, before: Task, after: Task, attempts: dict[Any, Any]) -> None:
         if after.updated_at < before.updated_at:
             self.fail("time", f"a row's time went back: {show(before)} -> {show(after)}")
-        if before.state != after.state and after.state not in MOVES[before.state]:
+        if before.state != after.state and not self._may_move(before, after):
             self.fail("table", f"{show(before)} -> {show(after)}")
         leased = before.state == S.LEASED
         if after.lease_number != before.lease_number:
@@ -163,16 +189,52 @@ class Checker:
         elif not leased and after.state == S.LEASED:
             self.fail("leases", f"a lease repeats: {show(before)} -> {show(after)}")
         if not leased:
-            self._outside(before, after)
+            if after.kind in (Kind.JOB, Kind.ACTIVITY):
+                self._outside(before, after)
+            elif after.state == S.LEASED and self.runs.is_paused(after.id):
+                self.fail("paused", f"a turn of a paused run began: {show(after)}")
             return
         granted = self.leases[before.id, before.lease_number, before.lease_bits]
         granted.received = granted.received or after.received
         if after.heartbeat_at != before.heartbeat_at and after.state == S.LEASED:
             granted.beaten = self.commits
+        if after.kind == Kind.WORKFLOW:
+            self._turn(before, after, granted)
+            return
         if after.state != S.LEASED:
             self._ended(before, after, granted, attempts.get((before.id, before.lease_number)))
         self._spent(before, after, granted)
         self._written(before, after)
+
+    def _may_move(self, before: Task, after: Task) -> bool:
+        match after.kind:
+            case Kind.WORKFLOW:
+                return after.state in RUN_MOVES[before.state]
+            case Kind.UPDATE:
+                return after.state in (S.SUCCEEDED, S.FAILED)
+        return after.state in MOVES[before.state]
+
+    def _child_deleted(self, before: Task) -> None:
+        """What a run has waited for is over."""
+        if before.kind in (Kind.WORKFLOW, Kind.UPDATE):
+            self.fail("acknowledged", f"it vanished: {show(before)}")
+        if before.state == S.LEASED:
+            granted = self.leases[before.id, before.lease_number, before.lease_bits]
+            granted.ended, granted.vanished = self.commits, True
+
+    def _turn(self, before: Task, after: Task, granted: Granted) -> None:
+        """A run whose turn is in hand, or was."""
+        if after.state == S.LEASED:
+            return
+        granted.ended, granted.after = self.commits, after.state
+        if (after.done_number, after.done_bits) == (before.lease_number, before.lease_bits):
+            granted.closed_as = S(after.done_state)
+        elif after.state not in _CLOSED_BY_OTHERS:
+            session = self.sessions.get(before.session)
+            granted.silenced = session is not None and session.ends_at is None
+            self._taken_away(before, after)
+        if after.state == S.RETRY_WAIT and not 0 <= (after.ready_at or 0) - after.updated_at <= LONGEST_PAUSE:
+            self.fail("back-off", f"too long: {show(after)}")
 
     def _granted(self, task: Task, number_before: int) -> None:
         lease = (task.id, task.lease_number, task.lease_bits)
@@ -297,13 +359,14 @@ class Checker:
 
     def _row(self, task: Task) -> None:
         """An open row that does not run has an alarm or a place; every limit that counts has an alarm before it."""
-        if task.closed_at is not None or task.state not in OPEN:
+        waits = task.kind in MAKESHIFT or (task.kind == Kind.WORKFLOW and task.state == S.WAITING)
+        if task.closed_at is not None or (task.state not in OPEN and not waits):
             self.fail("table", f"open, and {show(task)}")
         times = [task.deadline]
         hold = 0
         match task.state:
             case S.ENQUEUED:
-                if task.place is None and task.ready_at is None:
+                if task.place is None and task.ready_at is None and not self.runs.is_paused(task.id):
                     self.fail("reasons", f"neither ready nor going to be: {show(task)}")
                 times += [task.ready_at if task.place is None else None]
                 times += [task.expires_at if task.started_at is None else None]
@@ -311,10 +374,12 @@ class Checker:
                 if task.ready_at is None:
                     self.fail("reasons", f"waits for nothing: {show(task)}")
                 times += [task.ready_at]
+            case S.WAITING:
+                times += [task.ready_at]
             case _:
                 if task.lease_until is None or task.session is None:
                     self.fail("reasons", f"leased to nobody: {show(task)}")
-                if (task.cancel_requested_at is None) != (task.cancel_deadline is None):
+                if task.kind != Kind.WORKFLOW and (task.cancel_requested_at is None) != (task.cancel_deadline is None):
                     self.fail("cancel", f"asked for without a grace, or the other way round: {show(task)}")
                 times += [task.lease_until, task.attempt_deadline, task.cancel_deadline, task.heartbeat_deadline]
                 hold = max(self.hold_until, task.updated_at + SECOND)  # or another server had the pulse
@@ -337,10 +402,11 @@ class Checker:
             self.fail("absorbing", f"a closed task changed: {show(before)} -> {show(after)}")
         if change.key in self.tasks:
             self.fail("forks", f"open and closed: {show(after)}")
-        if after.state in OPEN or after.closed_at is None:
+        if after.state in (*OPEN, S.WAITING) or after.closed_at is None:
             self.fail("table", f"closed, and {show(after)}")
         self.closed[change.key] = after
-        self._reason(after)
+        if after.kind == Kind.JOB and after.type != ASKING:
+            self._reason(after)
 
     def _reason(self, task: Task) -> None:
         """A task ended as it did because of something that happened."""
@@ -382,13 +448,14 @@ class Checker:
         if before is not None and (after is None or after.task_id != before.task_id):
             if before.task_id in self.tasks:
                 self.fail("keys", f"the key {before.key!r} of an open task was given away")
-            if before.expires_at > now:
+            if before.expires_at > now and before.kind != "workflow":
                 self.fail("keys", f"the key {before.key!r} was given away before its time")
         if after is None:
             self.keys.pop(change.key, None)
             return
         self.keys[change.key] = after
-        if (before is None or before.task_id != after.task_id) and after.task_id not in opening:
+        made = before is None or before.task_id != after.task_id
+        if made and after.task_id not in opening and not (after.kind in ASKED and self.exists(after.task_id)):
             self.fail("keys", f"the key {after.key!r} names a task that is not there")
 
     # ------------------------------------------------------------------------------------------------------- questions

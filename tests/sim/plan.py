@@ -40,6 +40,9 @@ class Plan:
     retention: float = 30 * 86_400.0
     key_life: float = 86_400.0
     faults: tuple[str, ...] = ()
+    flows: int = 0  #: workflows that clients start
+    company: bool = True  #: others tell workflows something; else what each does depends on nobody
+    kept: int = 10_000  #: runs that a worker keeps in memory
 
     def stream(self, name: str) -> Random:
         """Chances for one purpose, so that what is left out elsewhere changes none of them."""
@@ -75,6 +78,8 @@ def draw(seed: int) -> Plan:
         retention=source.choice((30 * 86_400.0, 30 * 86_400.0, 40.0)),
         key_life=source.choice((86_400.0, 86_400.0, 20.0)),
         faults=tuple(sorted(faults)),
+        flows=source.choice((0, 0, 3, 6, 10)),
+        kept=source.choice((10_000, 10_000, 2, 0)),
     )
 
 

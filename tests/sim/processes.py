@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +15,12 @@ from perdure.core.errors import PerdureError, Unavailable
 from perdure.core.ids import Mint
 from perdure.core.messages import CloseSession
 from perdure.engine.engine import Engine
-from perdure.worker.execute import Run, run_plain
 from perdure.worker.heartbeat import _JOIN_SECONDS, Heartbeats
-from perdure.worker.threads import Ended, Threads
 from perdure.worker.worker import Worker
 from tests.sim.database import SimStore
 from tests.sim.loop import NODE, Node, SimTask
 from tests.sim.network import Server
+from tests.sim.threads import SimThreads
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -145,6 +143,7 @@ class WorkerProcess(Process):
         world.incarnations[self.incarnation] = node.name
         options: dict[str, Any] = {
             "tasks": world.tasks,
+            "workflows": world.workflows,
             "queues": world.queues_of(self.host),
             "slots": source.choice((1, 3, 10)),
             "identity": node.name,
@@ -202,24 +201,6 @@ class ClientProcess(Process):
         super().after_death()
         index = self.world.clients.index(self)
         self.world.acting = {n for n in self.world.acting if n % self.world.plan.clients != index}
-
-
-class SimThreads(Threads):
-    """Threads for plain handlers: each runs when its time is over, at one blow."""
-
-    def __init__(self, ended: Ended, process: WorkerProcess) -> None:
-        super().__init__(ended)
-        self._process = process
-
-    def start(self, run: Run) -> None:
-        spec = json.loads(run.delivery.payload[0].data)
-        loop = self._process.world.loop
-        loop.call_later(sum(spec["sleeps"]), self._run, run, context=self._process.thread.context)
-
-    def _run(self, run: Run) -> None:
-        completion = run_plain(run)
-        loop = self._process.world.loop
-        loop.call_soon(self._ended, run, completion, context=self._process.node.context)
 
 
 class _Thread:

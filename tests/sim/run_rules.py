@@ -47,14 +47,16 @@ class Runs:
         self._checker.fail(rule, detail)
 
     # --------------------------------------------------------------------------------------------------------- commits
-    def committed(self, changes: dict[str, list[Change]]) -> None:
-        touched: dict[bytes, None] = {}
-        for change in changes["runs"]:
-            touched[change.key] = None
+    def read(self, changes: list[Change]) -> None:
+        """The columns of runs, before anything else."""
+        for change in changes:
             if change.after is None:
                 self.rows.pop(change.key, None)
             else:
                 self._run(change.before, change.after)
+
+    def committed(self, changes: dict[str, list[Change]]) -> None:
+        touched = {change.key: None for change in changes["runs"]}
         for change in sorted(changes["history"], key=lambda change: change.key):
             touched[change.key[0]] = None
             self._page(change)

@@ -8,12 +8,14 @@ from typing import Any
 import msgspec
 
 from perdure.core.model import Key, Pulse, Task, WorkerSession
+from perdure.core.run import Message, Page
+from perdure.core.states import Kind
 from perdure.store import rows
 from perdure.store.sqlite import SQL
 from perdure.store.sqlite_batch import chunks
 from perdure.store.statements import expand
 
-NAMES = ("tasks", "closed", "attempts", "keys", "sessions", "pulse")
+NAMES = ("tasks", "closed", "attempts", "keys", "sessions", "pulse", "runs", "history", "inbox")
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -77,4 +79,16 @@ class SqliteTables:
             "keys": {key.name: key for key in keys},
             "sessions": {session.incarnation: session for session in sessions},
             "pulse": {None: Pulse(alive_at, hold_until)},
+            **self._runs([task.id for table in tasks.values() for task in table.values() if task.kind == Kind.WORKFLOW]),
+        }
+
+    def _runs(self, run_ids: list[bytes]) -> dict[str, dict[Any, Any]]:
+        query: Callable[..., list[Any]] = self._store._writer.rows
+        found = [row for part in chunks(run_ids) for row in query(expand(SQL["run_rows"], len(part)), part)]
+        pages = [Page(*row) for row in query("select run_id, first, count, data from history order by 1, 2")]
+        messages = [Message(*row) for row in query("select run_id, seq, kind, at, body from inbox order by 1, 2")]
+        return {
+            "runs": rows.runs(found),
+            "history": {(page.run_id, page.first): page for page in pages},
+            "inbox": {(message.run_id, message.seq): message for message in messages},
         }

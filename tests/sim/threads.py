@@ -26,7 +26,7 @@ class Strand(greenlet):
     """Runs `work` on a node. All are kept, because one that is collected unwinds."""
 
     def __init__(self, node: Node, work: Callable[[], object]) -> None:
-        super().__init__(work)
+        super().__init__(lambda _: work())
         self._node = node
 
     def wake(self, value: object = None) -> None:

@@ -26,7 +26,7 @@ from perdure.core.errors import (
 )
 from perdure.core.messages import TimeoutOptions
 from perdure.core.model import RetryPolicy
-from perdure.core.states import State
+from perdure.core.states import Kind, State
 from perdure.sdk.handle import AsyncJob
 from perdure.sdk.task import Task
 from tests.sim.clocks import EPOCH
@@ -253,7 +253,7 @@ class Script:
     async def _list(self, app: AsyncPerdure, source: Random) -> None:
         """Page by page: what is known before is listed, and nothing twice."""
         checker = self._world.checker
-        known = {*checker.tasks, *checker.closed}
+        known = {i for rows in (checker.tasks, checker.closed) for i, row in rows.items() if row.kind == Kind.JOB}
         size, cursor = source.choice((5, 50)), None
         listed: set[bytes] = set()
         while True:

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import gc
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,21 +18,25 @@ import msgspec
 from perdure.app import AsyncPerdure
 from perdure.core import ids
 from perdure.core.errors import PerdureError
+from perdure.core.ids import Mint
 from perdure.core.messages import Delivery, TaskView
 from perdure.core.model import Payload, Task
-from perdure.core.states import State
-from tests.sim import workload
+from perdure.core.states import Kind, State
+from tests.sim import flows, stories, workload
+from tests.sim.admin import Admin
 from tests.sim.answers import Answers
 from tests.sim.clocks import WallClock, simulated
 from tests.sim.database import Database, WatchedTransaction
 from tests.sim.faults import Faults
-from tests.sim.invariants import OPEN, Broken, Checker, Token, token
+from tests.sim.invariants import ASKING, OPEN, Broken, Checker, Token, token
 from tests.sim.loop import NODE, Node, SimLoop, Stuck
 from tests.sim.network import Aiohttp, Network
 from tests.sim.plan import Plan
 from tests.sim.processes import ClientProcess, Process, ServerProcess, SimHeartbeats, WorkerProcess
 from tests.sim.reading import lease_in, short, show
+from tests.sim.replays import Replays, SimInstances
 from tests.sim.tables import Change
+from tests.sim.threads import SimActivations, SimQueue, Strand
 
 CLOSES = 240.0
 """Virtual seconds within which everything closes once faults have stopped."""
@@ -42,7 +46,9 @@ RINGS = 8.0
 """Seconds after which an alarm that is due must have rung, when all is well."""
 PROMPT = 4.0
 """Seconds that a small job may take, when all is well."""
-MOST_STEPS = 600_000
+STICKY = 6.0
+"""Seconds that a turn may wait longer, for the worker that has its run in memory."""
+MOST_STEPS = 1_000_000
 CODES = ("a batch of", "failed; it goes on in a second", "a request failed", "cannot be handled", "cannot be read",
          "the heartbeat thread ended", "requests failed", "cannot be kept")  # fmt: skip
 """Parts of lines that tell of a bug."""
@@ -88,18 +94,27 @@ class World:
         self.ends: dict[bytes, tuple[State, Any]] = {}
         self.longest_retry_after = workload.LONGEST_RETRY_AFTER
         self.tasks = workload.handlers(self)
+        self.runs = self.checker.runs
+        self.steps = stories.Steps(self)
+        self.workflows = stories.workflows(self)
+        self.replays = Replays(self)
+        self.strands: list[Strand] = []
+        self.chance = plan.stream("admin")
+        self.mint = Mint(plan.stream("mint/admin"))
+        self.admin = Admin(self)
+        self.bound = 0.0  #: seconds that all workflows may take, one after another
         self.unreported: dict[Token, tuple[Node, Any]] = {}  #: who ran what no server was told the end of yet
         self.busy_at: dict[str, float] = {}  #: worker -> when it had no free slot last
         self.ready_at: dict[bytes, float] = {}  #: since when a task waits although a worker is free
         self.done = False
         self.broken: Broken | None = None
-        script = workload.Script(self)
+        jobs, runs = workload.Script(self), flows.Flows(self)
         self.servers: list[Process] = [ServerProcess(self, f"s{n}") for n in range(plan.servers)]
         self.workers: list[Process] = [WorkerProcess(self, f"w{n}") for n in range(plan.workers)]
         self.clients: list[Process] = []
         for number in range(plan.clients):
             client = ClientProcess(self, f"c{number}")
-            client.script = script.of(number)  # type: ignore[assignment]
+            client.script = both(jobs.of(number), runs.of(number))  # type: ignore[assignment]
             self.clients.append(client)
         self.processes = [*self.servers, *self.workers, *self.clients]
 
@@ -128,7 +143,7 @@ class World:
 
     def spec_of(self, task: Task) -> dict[str, Any] | None:
         """What its handler does."""
-        if task.payload is None:
+        if task.payload is None or task.type == ASKING:
             return None
         value = msgspec.json.decode(msgspec.msgpack.decode(task.payload, type=tuple[Payload, ...])[0].data)
         return self.specs.get(value["n"])
@@ -251,6 +266,7 @@ class World:
         settled = self.loop.now + (SETTLED if self.plan.faults else 0.0) + self.set_back
         await self._close_all(settled)
         await self._probe(settled)
+        self.replays.all()
         for lease, (node, ctx) in self.unreported.items():
             if node.alive and ctx.stop != "lost":
                 self.checker.fail("reports", f"{node.name} forgot to tell how {short(lease[0])} ended")
@@ -259,16 +275,19 @@ class World:
     async def _close_all(self, settled: float) -> None:
         """Every task closes, every client is answered, and no alarm is late."""
         begun = self.loop.now
-        bound = begun + CLOSES + self.set_back + self._work()
+        bound = begun + CLOSES + self.set_back + self._work() + self.bound
         while self.checker.tasks or self.acting:
             await asyncio.sleep(0.5)
             self.faults.revive()
+            if self.runs.paused() and self.loop.now > settled:
+                await self.admin.resume_all()
             now = self.database.inner.now()
             late = self.checker.overdue(now, RINGS) if self.loop.now > settled else []
             if late:
                 self.checker.fail("alarms", f"due for {RINGS} s: {show(late[0])}, now {now}")
             if self.loop.now > settled:
                 self._look_for_idlers()
+                self.runs.look_for_orphans(self.loop.now)
             if self.loop.now > bound:
                 rows = "; ".join(show(task) for task in self.checker.tasks.values())
                 self.checker.fail("closes", f"still open: {rows}; still acting: {sorted(self.acting)}")
@@ -298,7 +317,7 @@ class World:
         for task in self.checker.tasks.values():
             if task.place is None or task.queue not in free:
                 self.ready_at.pop(task.id, None)
-            elif now - self.ready_at.setdefault(task.id, now) > PROMPT:
+            elif now - self.ready_at.setdefault(task.id, now) > PROMPT + (STICKY if task.kind == Kind.WORKFLOW else 0):
                 self.checker.fail("idle", f"a worker is free, and nobody takes {show(task)}")
 
     async def _probe(self, settled: float) -> None:
@@ -334,6 +353,15 @@ class World:
             done.set_result(0.0)
 
 
+def both(*scripts: Callable[[AsyncPerdure], Awaitable[None]]) -> Callable[[AsyncPerdure], Awaitable[None]]:
+    """Scripts that one client carries out at once."""
+
+    async def run(app: AsyncPerdure) -> None:
+        await asyncio.gather(*(script(app) for script in scripts))
+
+    return run
+
+
 class _Lines(logging.Handler):
     """Lines of the log that tell of a bug."""
 
@@ -366,6 +394,8 @@ def _around(world: World) -> Iterator[None]:
     log.propagate = False
     fake = Aiohttp(world.network)
     heartbeats = type("Heartbeats", (SimHeartbeats,), {"world": world})
+    activations = type("Activations", (SimActivations,), {"world": world})
+    instances = type("Instances", (SimInstances,), {"world": world})
     transaction = type("Transaction", (WatchedTransaction,), {"database": world.database})
     collecting = gc.isenabled()
     gc.disable()
@@ -374,6 +404,9 @@ def _around(world: World) -> Iterator[None]:
             patch("perdure.client.websocket.aiohttp", fake),
             patch("perdure.client.http.aiohttp", fake),
             patch("perdure.worker.worker.Heartbeats", heartbeats),
+            patch("perdure.worker.turns.Activations", activations),
+            patch("perdure.worker.turns.Instances", instances),
+            patch("perdure.worker.plain_turn.SimpleQueue", SimQueue),
             patch("perdure.store.memory.Transaction", transaction),
             # One slow look makes a lane rest for so many times as long, and hides what lies before its mark meanwhile.
             patch("perdure.engine.marks.REST", 0),
@@ -384,6 +417,8 @@ def _around(world: World) -> Iterator[None]:
                 yield
             finally:
                 world.loop.finish()
+                for strand in world.strands:
+                    strand.end()
     finally:
         log.removeHandler(lines)
         log.setLevel(before[0])

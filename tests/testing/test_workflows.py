@@ -256,7 +256,7 @@ def test_what_nothing_is_going_to_happen_to_is_an_error() -> None:
 
     with jumping() as env:
         run = env.app.start_workflow(forever)
-        with pytest.raises(WaitTimeout, match="nothing is left .* still RUNNING: it waits for a signal"):
+        with pytest.raises(WaitTimeout, match=r"nothing is left .* still RUNNING: it waits for a signal"):
             run.result()
         run.cancel("enough")
         with pytest.raises(TaskCanceled):
@@ -409,7 +409,9 @@ def test_code_that_does_not_do_the_same_again_is_found_at_once() -> None:
 
     with jumping(start=START) as env:
         run = env.app.start_workflow(odd, id="odd")
-        with pytest.raises(TaskFailed, match=r"expected TimerStarted \(timer_id 'number 1#1'\), found .*'number 2#1'") as error:
+        with pytest.raises(
+            TaskFailed, match=r"expected TimerStarted \(timer_id 'number 1#1'\), found .*'number 2#1'"
+        ) as error:
             env.run()
         assert error.value.failure.code == "non_determinism"
         assert error.value.__notes__ == ["in a turn of workflow odd (odd), which goes on with mended code"]

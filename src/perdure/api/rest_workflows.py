@@ -85,9 +85,13 @@ async def find_workflows(
     since: FromQuery[str | None] = None,
     limit: FromQuery[int] = 50,
     cursor: FromQuery[str | None] = None,
+    lacks_version: Annotated[
+        str | None, QueryParameter(name="lacks_version", description="Open runs without a marker of this version id.")
+    ] = None,
 ) -> ws.WorkflowList:
     """Runs, newest first. Filters are conjunctive; `limit` is the size of a page, at most 1,000, and `next` of a page
-    the `cursor` of the following one. A page of RUNNING ones may be short although more follow."""
+    the `cursor` of the following one. A page of RUNNING ones may be short although more follow; and one with
+    `lacks_version`, which needs `type` and reads histories, may even be empty."""
     body = w.FindWorkflows(
         status=status_,
         type=type_,
@@ -96,6 +100,7 @@ async def find_workflows(
         since=None if since is None else moment_of(since, "since"),
         limit=limit,
         cursor=cursor,
+        lacks_version=lacks_version,
     )
     page = await service.find_workflows(body)
     return ws.WorkflowList([ws.document(view, _links(view.workflow_id)) for view in page.workflows], page.next)
@@ -292,7 +297,7 @@ HANDLERS = (
     update_workflow, cancel_workflow, terminate_workflow, complete_activity,
 )  # fmt: skip
 QUERIES: dict[str, tuple[str, ...]] = {
-    "find_workflows": ("status", "type", "workflow_id", "queue", "since", "limit", "cursor"),
+    "find_workflows": ("status", "type", "workflow_id", "queue", "since", "limit", "cursor", "lacks_version"),
     "get_workflow": ("run_id",),
     "get_history": ("run_id", "limit", "cursor", "reverse", "wait"),
     "get_workflow_result": ("run_id", "wait"),

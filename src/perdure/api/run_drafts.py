@@ -127,6 +127,14 @@ class RunDraftsman:
             identity=identity,
         )
 
+    def pause(self, body: w.PauseWorkflow) -> c.Pause:
+        return c.Pause(
+            namespace=self._namespace,
+            workflow_id=workflow_id(body.workflow_id),
+            run_id=run_id(body.run_id),
+            paused=body.paused,
+        )
+
     def query(self, run: Run, task: Task, body: w.QueryWorkflow, now: int) -> c.Enqueue:
         """The job in the run's lane that asks its code; see workflow_messages.QUERY. The body was checked before."""
         query = w.QueryWorkflow(run.workflow_id, body.name, body.input, ids.text(run.id))

@@ -261,6 +261,12 @@ class Service:
     async def terminate_workflow(self, body: w.TerminateWorkflow) -> w.RunReply:
         return await self._carry_out(self.plan("terminate_workflow", body))  # type: ignore[return-value]
 
+    async def pause_workflow(self, body: w.PauseWorkflow) -> w.RunReply:
+        return await self._carry_out(self.plan("pause_workflow", body))  # type: ignore[return-value]
+
+    async def reset_workflow(self, body: w.ResetWorkflow) -> w.StartReply:
+        return await self._workflows.reset(body)
+
     async def describe_workflow(self, body: w.DescribeWorkflow) -> w.WorkflowView:
         return await self._workflows.describe(body)
 

@@ -11,11 +11,15 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from perdure.api import drafts, queues, run_drafts
 from perdure.api.parking import Parking
 from perdure.api.plan import Plan, as_changed, as_error
 from perdure.api.reading import reading
+from perdure.api.resets import Resets
 from perdure.api.run_drafts import RunDraftsman
+from perdure.api.versions import Lacking, check_lacking
 from perdure.api.workflow_views import RUNNING, STATUSES, run_view
 from perdure.core import commands as c
 from perdure.core import ids, limits, pages
@@ -39,7 +43,9 @@ from perdure.engine.reservations import update_key
 from perdure.engine.watches import first
 from perdure.store.base import Filter
 
-PLANNED = frozenset({"start_workflow", "signal_workflow", "cancel_workflow", "terminate_workflow", "append"})
+PLANNED = frozenset(
+    {"start_workflow", "signal_workflow", "cancel_workflow", "terminate_workflow", "pause_workflow", "append"}
+)
 """Operations that are one `apply` with nothing awaited before or after it."""
 WAITING = frozenset({"start_workflow", "update_workflow", "query_workflow", "result_workflow", "history"})
 """Operations whose answer may be held back."""
@@ -70,6 +76,7 @@ class Workflows:
             "signal_workflow": self._plan_signal,
             "cancel_workflow": self._plan_cancel,
             "terminate_workflow": self._plan_terminate,
+            "pause_workflow": self._plan_pause,
             "append": self._plan_append,
         }
 
@@ -125,13 +132,14 @@ class Workflows:
         return Plan([command], finish)
 
     def _plan_terminate(self, body: w.TerminateWorkflow) -> Plan:
-        command = self._drafts.terminate(body, self._who(body.identity))
+        return _changed(self._drafts.terminate(body, self._who(body.identity)))
 
-        def finish(outcomes: Sequence[c.Outcome]) -> w.RunReply:
-            changed = as_changed(outcomes[0])
-            return w.RunReply(command.workflow_id, ids.text(changed.task_id), changed.state.name)
+    def _plan_pause(self, body: w.PauseWorkflow) -> Plan:
+        return _changed(self._drafts.pause(body))
 
-        return Plan([command], finish)
+    async def reset(self, body: w.ResetWorkflow) -> w.StartReply:
+        """See resets.py."""
+        return await Resets(self._engine, self._namespace, self._load).reset(body, self._who(body.identity))
 
     async def update(self, body: w.UpdateWorkflow) -> w.UpdateReply:
         """The same update id finds the same answer, however often it is sent."""
@@ -248,37 +256,43 @@ class Workflows:
         """Runs, newest first. A page of RUNNING ones may be short although more follow."""
         limit = limits.integer(body.limit, "limit", 1, limits.MAX_PAGE)
         wanted = _status(body.status)
-        state = next((state for state, word in STATUSES.items() if word == wanted), None)
-        before = None if body.cursor is None else ids.parse(body.cursor, "cursor")
-        found: list[Task] = []
-        for _ in range(_ROUNDS):
-            filter = Filter(
-                namespace=self._namespace,
-                limit=limit + 1,
-                before=before,
-                state=state,
-                queue=None if body.queue is None else limits.name(body.queue, "queue"),
-                type=None if body.type is None else limits.name(body.type, "type"),
-                since=None if body.since is None else limits.microseconds(body.since, "since"),
-                kind=Kind.WORKFLOW,
-                workflow_id=None if body.workflow_id is None else run_drafts.workflow_id(body.workflow_id),
-            )
-            with reading():
-                tasks = await self._engine.store.find(filter)
-            found += [task for task in tasks if wanted != RUNNING or not is_closed(task.state)]
-            more = len(tasks) > limit
-            before = tasks[-1].id if more else None
-            if not more or len(found) > limit:
-                break
-        page = found[:limit]
-        if len(found) > limit:
-            before = page[-1].id
+        filter = Filter(
+            namespace=self._namespace,
+            limit=limit + 1,
+            before=None if body.cursor is None else ids.parse(body.cursor, "cursor"),
+            state=next((state for state, word in STATUSES.items() if word == wanted), None),
+            queue=None if body.queue is None else limits.name(body.queue, "queue"),
+            type=None if body.type is None else limits.name(body.type, "type"),
+            since=None if body.since is None else limits.microseconds(body.since, "since"),
+            kind=Kind.WORKFLOW,
+            workflow_id=None if body.workflow_id is None else run_drafts.workflow_id(body.workflow_id),
+        )
+        if body.lacks_version is not None:
+            version = limits.name(body.lacks_version, "lacks_version")
+            check_lacking(body.type, wanted)
+            page, before = await Lacking(self._engine.store, version).find(filter, limit)
+        else:
+            page, before = await self._find(filter, limit, wanted)
         with reading():
             runs = await self._runs([task.id for task in page])
         return w.WorkflowPage(
             [run_view(task, runs[task.id]) for task in page if task.id in runs],
             None if before is None else ids.text(before),
         )
+
+    async def _find(self, filter: Filter, limit: int, wanted: str | None) -> tuple[list[Task], bytes | None]:
+        """A page, and where the next one begins."""
+        found: list[Task] = []
+        for _ in range(_ROUNDS):
+            with reading():
+                tasks = await self._engine.store.find(filter)
+            found += [task for task in tasks if wanted != RUNNING or not is_closed(task.state)]
+            before = tasks[-1].id if len(tasks) > limit else None
+            if before is None or len(found) > limit:
+                break
+            filter = replace(filter, before=before)
+        page = found[:limit]
+        return page, page[-1].id if len(found) > limit else before
 
     async def history(self, body: w.History) -> w.HistoryReply:
         end = time.monotonic() + limits.wait(body.wait)
@@ -411,6 +425,14 @@ class Workflows:
             found = await self._engine.store.histories({run.id: run.event_count - 1}, 1)
         events = [event for page in found.get(run.id, ()) for event in pages.unpack(page.data)]
         return getattr(events[-1].attributes, "new_run_id", None) or None if events else None
+
+
+def _changed(command: c.Terminate | c.Pause) -> Plan:
+    def finish(outcomes: Sequence[c.Outcome]) -> w.RunReply:
+        changed = as_changed(outcomes[0])
+        return w.RunReply(command.workflow_id, ids.text(changed.task_id), changed.state.name)
+
+    return Plan([command], finish)
 
 
 def _told(outcome: c.Outcome) -> c.Told:

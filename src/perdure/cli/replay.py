@@ -56,7 +56,8 @@ def replay(
     arguments: Annotated[
         list[str],
         typer.Argument(
-            metavar="[HISTORY.json]... APP", help="Files of `perdure workflows history ID --json`, then app.py or a module."
+            metavar="[HISTORY.json]... APP",
+            help="Files of `perdure workflows history ID --json`; then app.py, or a module.",
         ),
     ],
     workflow_id: Annotated[list[str] | None, typer.Option(help="Ask a server for this one; may be repeated.")] = None,
@@ -105,8 +106,8 @@ def _verdicts(app: AsyncPerdure, histories: list[tuple[str, Any]]) -> Iterator[V
     for name, history in histories:
         try:
             replayed = replayer.replay(history)
-        except (PerdureError, OSError) as error:
-            text = error.detail if isinstance(error, PerdureError) else f"cannot be read: {error.strerror}"
+        except (PerdureError, OSError) as fault:
+            text = fault.detail if isinstance(fault, PerdureError) else f"cannot be read: {fault.strerror}"
             yield Verdict(name, None, error=text)
             continue
         error = replayed.error
@@ -115,8 +116,9 @@ def _verdicts(app: AsyncPerdure, histories: list[tuple[str, Any]]) -> Iterator[V
         if error is None:
             yield Verdict(name, True, *known, count)
         elif isinstance(error, NonDeterminismError):
-            place = (error.event_id, error.expected, error.found, _near(error.file), error.line or None)
-            yield Verdict(name, False, *known, count, *place, error=str(error))
+            differs = (error.event_id, error.expected, error.found)
+            file, line = _near(error.file), error.line or None
+            yield Verdict(name, False, *known, count, *differs, file=file, line=line, error=str(error))
         else:
             failure = to_failure(error)
             yield Verdict(name, False, *known, count, error=f"{failure.type}: {failure.message}")

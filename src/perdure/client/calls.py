@@ -92,6 +92,14 @@ class Calls(ABC):
         reply: w.RunReply = await self._ask("terminate_workflow", body)
         return reply
 
+    async def pause_workflow(self, body: w.PauseWorkflow) -> w.RunReply:
+        reply: w.RunReply = await self._ask("pause_workflow", body)
+        return reply
+
+    async def reset_workflow(self, body: w.ResetWorkflow) -> w.StartReply:
+        reply: w.StartReply = await self._ask("reset_workflow", body)
+        return reply
+
     async def describe_workflow(self, body: w.DescribeWorkflow) -> w.WorkflowView:
         reply: w.WorkflowView = await self._ask("describe_workflow", body)
         return reply

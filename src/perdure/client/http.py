@@ -98,7 +98,7 @@ def repeatable(body: m.Body) -> bool:
     match body:
         case m.Enqueue():
             return all(item.idempotency_key is not None for item in body.tasks)
-        case w.StartWorkflow() | w.SignalWorkflow():
+        case w.StartWorkflow() | w.SignalWorkflow() | w.ResetWorkflow():
             return bool(body.request_id)
         case w.CancelWorkflow():
             return bool(body.request_id or body.run_id)

@@ -182,6 +182,7 @@ class Reset(msgspec.Struct, kw_only=True, gc=False):
     task: Task
     run: Run
     new_run_id: bytes
+    digest: bytes = b""  #: of the request, by which a repeat of it is known while the new run is the current one
     reason: str = ""
     identity: str = ""
 
@@ -244,4 +245,8 @@ class Did(msgspec.Struct, frozen=True, gc=False):
     count: int
 
 
-Outcome = Enqueued | Started | Told | Appended | Changed | Alive | Accepted | Did | PerdureError
+class Stale(msgspec.Struct, frozen=True, gc=False):
+    """The run went on after it was read for the command: read it again."""
+
+
+Outcome = Enqueued | Started | Told | Appended | Changed | Alive | Accepted | Did | Stale | PerdureError

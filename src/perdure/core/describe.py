@@ -43,13 +43,13 @@ _NAMED = 3  #: children that are named; of more there is only the number
 
 def run_waits_for(task: Task, run: Run, children: Sequence[Task], pollers: int | None = None) -> str:
     """The same for a workflow run, given its open children. `pollers`: how many worker processes poll its queue."""
+    if run.paused and task.state in (State.ENQUEUED, State.RETRY_WAIT, State.WAITING):
+        return "somebody to resume it: it is paused"
     match task.state:
         case State.RETRY_WAIT:
             return f"the next try of its turn, which failed {run.failures} times in a row"
         case State.LEASED if task.received:
             return f"worker {task.worker}, which runs its code"
-        case State.WAITING if run.paused:
-            return "somebody to resume it: it is paused"
         case State.WAITING:
             return _awaited(children)
         case _:

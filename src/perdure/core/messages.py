@@ -372,6 +372,8 @@ OPS: dict[str, tuple[type[Body], type[Body]]] = {
     "query_workflow": (w.QueryWorkflow, w.QueryReply),
     "cancel_workflow": (w.CancelWorkflow, w.RunReply),
     "terminate_workflow": (w.TerminateWorkflow, w.RunReply),
+    "pause_workflow": (w.PauseWorkflow, w.RunReply),
+    "reset_workflow": (w.ResetWorkflow, w.StartReply),
     "describe_workflow": (w.DescribeWorkflow, w.WorkflowView),
     "result_workflow": (w.ResultWorkflow, w.WorkflowView),
     "find_workflows": (w.FindWorkflows, w.WorkflowPage),

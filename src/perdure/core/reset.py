@@ -82,6 +82,11 @@ _SENT_ENDS = (
 )
 
 
+def request_digest(request_id: str) -> bytes:
+    """What the key of the workflow id remembers of a reset; none of a start has it."""
+    return f"reset {request_id}".encode() if request_id else b""
+
+
 def reset(
     task: Task, run: Run, messages: Sequence[Message], holder: bytes, command: c.Reset,
     now: int, mint: Mint, rounds: Rounds,
@@ -115,7 +120,7 @@ def reset(
         effects += posted
         following = next(effect.run for effect in posted if isinstance(effect, PutRun))
     name = key_of(task.namespace, run.workflow_id)
-    effects.append(PassOn(Key(*name, holder, b"", 0), Key(*name, new_id, b"", now + KEY_LIFE)))
+    effects.append(PassOn(Key(*name, holder, b"", 0), Key(*name, new_id, command.digest, now + KEY_LIFE)))
     return effects
 
 

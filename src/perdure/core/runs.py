@@ -68,6 +68,8 @@ def start(command: c.Enqueue, now: int, rounds: Rounds) -> list[Effect]:
     assert command.start is not None
     inserted = decide.enqueue(command, now, rounds)
     task, run, draft = inserted.task, copy(command.start.run), command.start.event
+    if run.paused:  # as the run is that it follows
+        task.place = None
     run.id = task.id
     run.first_run_id = run.first_run_id or task.id
     run.original_run_id = run.original_run_id or task.id
@@ -230,14 +232,14 @@ def payloads(data: bytes | None) -> Payloads:
 def cancel(
     task: Task, run: Run, request: WorkflowExecutionCancelRequested, now: int, mint: Mint, rounds: Rounds
 ) -> list[Effect]:
-    """Ask its code to end (CANC-10); nothing new for one that was asked (CANC-12). A run whose code never ran is closed
-    (CANC-05)."""
+    """Ask its code to end (CANC-10); nothing new for one that was asked (CANC-12). A run whose code never ran, not even
+    in a run before it, is closed (CANC-05)."""
     if task.cancel_requested_at is not None:
         return []
     task, now = decide.own(task, now)
     task.cancel_requested_at = now
     task.cancel_reason = request.cause or None
-    if run.event_count == 1 and task.state == State.ENQUEUED:
+    if run.event_count == 1 and task.state == State.ENQUEUED and run.previous_run_id is None:
         return shut(task, run, WorkflowExecutionCanceled(), Cause.CANCEL, now, mint)
     effects = post(task, run, [request], now, rounds)
     if not any(isinstance(effect, Change) for effect in effects):

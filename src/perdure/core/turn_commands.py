@@ -75,6 +75,10 @@ class FailStep(_Command, tag="step_failed"):
     retry_in: float | None = None
 
 
+VERSION_MARKER = "version"
+"""Name of the markers of `ctx.version` and `ctx.patched`; their details have the payloads "id" and "version"."""
+
+
 class RecordMarker(_Command, tag="marker"):
     marker_name: str
     details: dict[str, Payloads] = {}

@@ -400,7 +400,7 @@ class TurnWriter:
             root_workflow_id=run.root_workflow_id, root_run_id=run.root_run_id,
             parent_namespace=run.parent_namespace, parent_workflow_id=run.parent_workflow_id,
             parent_close_policy=run.parent_close_policy, chain_attempt=attempt, chain_deadline=run.chain_deadline,
-            cron=run.cron, memo=pack(event.memo) if event.memo else None,
+            cron=run.cron, paused=run.paused, memo=pack(event.memo) if event.memo else None,
             search_attributes=pack(event.search_attributes) if event.search_attributes else None,
             inbox_count=len(along),
         )  # fmt: skip

@@ -74,7 +74,7 @@ def prepared(task: Task, run: Run, messages: Sequence[Message]) -> tuple[list[Ev
             last += 1
             if isinstance(attributes, _CLOSED) and events and isinstance(events[-1].attributes, ActivityTaskStarted):
                 attributes = replace(attributes, started_event_id=last - 1)
-            events.append(Event(last, message.at, attributes))
+            events.append(Event(last, max(message.at, run.turn_scheduled_at), attributes))
     scheduled = max(run.turn_scheduled_at, events[-1].time if events else 0)
     attempt = run.failures + 1
     events.append(Event(last + 1, scheduled, WorkflowTaskScheduled(task_queue=task.queue, attempt=attempt)))

@@ -143,6 +143,32 @@ class TerminateWorkflow(Body):
     identity: str = ""
 
 
+class PauseWorkflow(Body):
+    """Begin no turn of the open run any more, or (`paused` False) begin them again. Its activities and timers go on;
+    what they bring waits. A run that follows this one is paused too. Repeating it changes nothing."""
+
+    workflow_id: str
+    run_id: str | None = None
+    paused: bool = True
+
+
+class ResetWorkflow(Body):
+    """Begin a run, open or closed, again from an event of its history (RPLY-39): a new run of the workflow id, which
+    begins with all that the old one did up to there. The old one is terminated if it is open. Give either `event_id`,
+    or `step`: the name of a step, which then runs again, and what follows it; of several steps of a name the last one
+    is meant. Where code asked for several things at once, all of them are kept or none. A `request_id` makes a repeated
+    call one reset. NotFound, InvalidArgument for an event that nothing can begin again from, WorkflowAlreadyStarted
+    when another run of this workflow id is open."""
+
+    workflow_id: str
+    run_id: str | None = None
+    event_id: int | None = None
+    step: str | None = None
+    reason: str = ""
+    request_id: str = ""
+    identity: str = ""
+
+
 class CompleteActivity(Body):
     """End an activity that runs, by its id instead of its lease: outcome "succeeded", "failed" or "canceled", as in
     messages.Completion. NotFound when the run waits for none of this id, IllegalMove when it does not run."""
@@ -238,7 +264,10 @@ class WorkflowView(Body):
 
 
 class FindWorkflows(Body):
-    """Runs of a namespace, newest first; as messages.Find."""
+    """Runs of a namespace, newest first; as messages.Find. `lacks_version` (with `type`) asks for open runs whose
+    history has no marker of `ctx.patched` or `ctx.version` with this id (RPLY-20), those included whose code has not
+    come there yet. It reads histories, so one answer looks at so many runs only, and a page may be short, or empty,
+    although more follow: `next` tells."""
 
     status: str | None = None
     type: str | None = None
@@ -247,6 +276,7 @@ class FindWorkflows(Body):
     since: datetime | None = None
     limit: int = 50
     cursor: str | None = None
+    lacks_version: str | None = None
 
 
 class WorkflowPage(Body):

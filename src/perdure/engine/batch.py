@@ -140,17 +140,17 @@ class Batch:
         if addressed := [pair for kind in _ADDRESSED for pair in work.get(kind, ())]:
             named += await workflows.resolve(rows, addressed)
         named += self._onto
-        gone = await self._lock(rows, named)
+        main, gone = await self._lock(rows, named)
         self._put_off(named, await workflows.followed(rows, gone))
         await sessions.serve(self, rows, [*work.get(c.OpenSession, []), *work.get(c.CloseSession, [])])
         await self._claim(rows, marks, monotonic)
         chores = Chores(self.ledger, workflows, self._mint, self._rounds)
         await chores.read(rows, [*work.get(c.Ring, []), *work.get(c.Reap, []), *work.get(c.Trim, [])])
-        await self._hang(rows, named, chores, {command.task_id for _, command in enqueues})
+        await self._hang(rows, named, main, chores, enqueues)
         self._now = rows.now
         await self._learn(rows, workflows.lanes_of(named))
         for item, command in named:
-            self._answer(item, self._decide, item, command, gone.get(workflows.ids_of(item)[0]))
+            self._answer(item, self._decide, item, command, gone.get(main[item]))
         self._hand_out(self._claimed)
         chores.decide(self._now)
         for item, command in enqueues:
@@ -159,14 +159,14 @@ class Batch:
         self._match()
         await self._flush(rows, [i for _, command in enqueues if command.minted and (i := command.task_id)])
 
-    async def _hang(self, rows: Rows, named: Items, chores: Chores, starting: set[bytes]) -> None:
+    async def _hang(self, rows: Rows, named: Items, ids_of: dict[Item, bytes], chores: Chores, enqueues: Items) -> None:
         """What hangs on the rows that are locked by now: parents, runs, inboxes, request ids. Commands whose rows are
         not all to be had are deferred and removed from `named`; such alarms ring again."""
-        rows_of = self.ledger.rows
-        if not any(task.kind != Kind.JOB for task in rows_of.values()):
+        rows_of, job = self.ledger.rows, Kind.JOB
+        if all(task.kind is job for task in rows_of.values()):
             return
         workflows = self._workflows
-        main = {item: workflows.ids_of(item)[0] for item, _ in named}
+        main = {item: ids_of[item] for item, _ in named}
         await chores.keep(partial(workflows.errands.read, rows))
         children = [rows_of[i] for item, i in main.items() if i in rows_of and may_close(item.command, rows_of[i])]
         held = await workflows.relatives(rows, [*children, *chores.rows])
@@ -177,7 +177,7 @@ class Batch:
         in_turn.update(task.id for tasks in self._claimed.values() for task in tasks)
         in_turn.update(task.id for parked in self.polls for task in parked.tasks)
         await workflows.read(rows, in_turn)
-        await workflows.reservations.reserve(rows, named, starting)
+        await workflows.reservations.reserve(rows, named, {command.task_id for _, command in enqueues})
         await workflows.read_first(named)
         for parked in self.polls:
             for task in parked.tasks:
@@ -279,11 +279,11 @@ class Batch:
         lease = done.lease
         return not (item.deferrals or self._patient or not lease.job or lease.task_id in self._watched)
 
-    async def _lock(self, rows: Rows, named: list[tuple[Item, Any]]) -> dict[bytes, Task]:
-        """Lock the named rows into the ledger; what became of those that are closed. Items whose row is held elsewhere
-        are deferred and removed from `named`."""
+    async def _lock(self, rows: Rows, named: list[tuple[Item, Any]]) -> tuple[dict[Item, bytes], dict[bytes, Task]]:
+        """Lock the named rows into the ledger. Gives the main one of each item, and what became of those that are not
+        open. Items whose row is held elsewhere are deferred and removed from `named`."""
         if not named:
-            return {}
+            return {}, {}
         ids_of = {item: self._workflows.ids_of(item) for item, _ in named}
         ids = list(dict.fromkeys(i for found in ids_of.values() for i in found))
         self.ledger.load((await rows.lock(ids, wait=self._patient)).values())
@@ -292,7 +292,7 @@ class Batch:
         held = {task_id for task_id, task in traces.items() if not is_closed(task.state)}
         if held:
             self._put_off(named, [item for item, found in ids_of.items() if not held.isdisjoint(found)])
-        return traces
+        return {item: found[0] for item, found in ids_of.items()}, traces
 
     async def _claim(self, rows: Rows, marks: Marks | None, monotonic: float) -> None:
         fresh: list[Parked] = []
@@ -348,6 +348,8 @@ class Batch:
     def _decide(self, item: Item, command: Named, gone: Task | None) -> c.Outcome | None:
         workflows = self._workflows
         match command:
+            case c.Complete():
+                return self._complete(command, self.ledger.rows.get(command.lease.task_id) or gone)
             case c.Append():
                 return workflows.append(command, gone, self._now)
             case c.Tell():
@@ -360,8 +362,6 @@ class Batch:
                 return workflows.reset(item, command, gone, self._now)
             case c.Enqueue():
                 return workflows.start_onto(item, command, gone, self._now)
-            case c.Complete():
-                return self._complete(command, self.ledger.rows.get(command.lease.task_id) or gone)
         task = self.ledger.rows.get(command.task_id) or gone
         if task is None or task.namespace != command.namespace or task.kind not in decide.KEPT:
             raise NotFound("there is no such task", field="task_id")
@@ -380,7 +380,8 @@ class Batch:
         if task.kind == Kind.WORKFLOW:
             return self._workflows.complete(task, command, self._now)
         effects, state = decide.complete(task, command, self._now, self._mint, self._rounds)
-        self._apply(effects)
+        apply = self.ledger.apply if task.kind is Kind.JOB else self._apply  # nobody hears of a job's end but its owner
+        apply(effects)
         return c.Changed(task.id, state)
 
     def _apply(self, effects: Iterable[Effect]) -> None:

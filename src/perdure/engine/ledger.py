@@ -71,6 +71,10 @@ class Ledger:
 
     def apply(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
+            write = _WRITES.get(type(effect))
+            if write is not None:
+                self._write(effect.task, write)  # type: ignore[union-attr]
+                continue
             match effect:
                 case Record(attempt):
                     self._attempts.append(attempt)
@@ -86,14 +90,14 @@ class Ledger:
                     self._taken[run_id] = seq
                 case PassOn():
                     self._passed_on.append(effect)
-                case _:
-                    self._write(effect.task, _WRITES[type(effect)])
 
     def _write(self, task: Task, write: _Write) -> None:
         before = self._writes.get(task.id)
-        if before is _Write.INSERT and write in (_Write.CLOSE, _Write.DELETE):
-            raise AssertionError("a task cannot be made and closed in one batch")
-        self._writes[task.id] = write if before is None or write > before else before
+        if before is not None:
+            if before is _Write.INSERT and write in (_Write.CLOSE, _Write.DELETE):
+                raise AssertionError("a task cannot be made and closed in one batch")
+            write = max(write, before)
+        self._writes[task.id] = write
         self.rows[task.id] = task
 
     def leased(self, tasks: Iterable[Task]) -> None:

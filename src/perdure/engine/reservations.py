@@ -94,17 +94,20 @@ class Reservations:
         return key
 
     def _request(self, item: Item, command: c.Tell | c.Enqueue) -> KeyName | None:
-        if self._targets[item] not in self._ledger.rows:
+        """That of a signal or a cancel request holds for all runs of a chain (SIG-03), that of an update for one."""
+        run = self._ledger.runs.get(self._targets[item])
+        if run is None:
             return None
-        run_id = self._targets[item].hex()
         if isinstance(command, c.Enqueue):
-            name = (command.draft.namespace, "", "start", f"{run_id}/{command.digest.decode()}")
+            name = (command.draft.namespace, "", "start", f"{run.id.hex()}/{command.digest.decode()}")
             return name if command.digest else None
+        if run.workflow_id != command.workflow_id:  # it will be refused
+            return None
         if isinstance(command.message, UpdateRequest):
             return update_key(command.namespace, self._targets[item], command.message.update_id)
         if not command.request_id:
             return None
-        return (command.namespace, "", "request", f"{run_id}/{command.request_id}")
+        return (command.namespace, "", "request", f"{run.first_run_id.hex()}/{command.request_id}")
 
     def _holds(self, command: c.Append) -> bool:
         task = self._ledger.rows.get(command.lease.task_id)

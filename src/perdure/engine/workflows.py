@@ -22,7 +22,6 @@ from perdure.core.errors import (
     InvalidArgument,
     LeaseLost,
     NotFound,
-    Unavailable,
     WorkflowAlreadyStarted,
 )
 from perdure.core.events import (
@@ -67,7 +66,7 @@ class Workflows:
         self.reservations = Reservations(ledger, self._targets)
         self.errands = Errands(ledger, self.apply, self._lock, mint, rounds)
         self._looked_for: set[bytes] = set()  #: rows that are in the ledger if they are open
-        self._passed_on: set[KeyName] = set()  #: workflow ids that this batch gives to another run
+        self._passed_on: dict[KeyName, bytes] = {}  #: workflow ids that this batch gives to another run: to which
         self._first: dict[bytes, WorkflowExecutionStarted] = {}
 
     # ------------------------------------------------------------------------------------------------- before locks
@@ -83,6 +82,9 @@ class Workflows:
             if target is None or (holder is None and isinstance(command, c.Reset)):
                 self.answers.append((item, NotFound("there is no such workflow", field="workflow_id")))
                 continue
+            if holder is not None and isinstance(command, c.Reset) and command.digest == holder.digest != b"":
+                self.answers.append((item, c.Started(holder.task_id)))  # it was sent before
+                continue
             self._targets[item] = target
             self._holders[item] = holder.task_id if holder else b""
             known.append((item, command))
@@ -97,11 +99,11 @@ class Workflows:
     def ids_of(self, item: Item) -> list[bytes]:
         """The rows that a command is about, the main one first."""
         match item.command:
+            case c.Complete(lease=lease):
+                return [lease.task_id]
             case c.Append() as command:
                 named = (wanted.task_id for wanted in command.commands if isinstance(wanted, _NAMING))
                 return [command.lease.task_id, *named]
-            case c.Complete(lease=lease):
-                return [lease.task_id]
             case c.Reset():
                 return [self._targets[item], self._holders[item]]
             case c.Cancel(task_id=task_id) | c.Retry(task_id=task_id):
@@ -206,7 +208,7 @@ class Workflows:
             if isinstance(effect, Change) and effect.task.kind == Kind.ACTIVITY and effect.task.cancel_deadline:
                 self.canceled.append(effect.task)
             if isinstance(effect, PassOn):
-                self._passed_on.add(effect.old.name)
+                self._passed_on[effect.old.name] = effect.new.task_id
             if not isinstance(effect, (Close, Delete)) or effect.task.parent_run_id is None:
                 continue
             if isinstance(effect, Close) and effect.continued:
@@ -297,8 +299,11 @@ class Workflows:
         return c.Started(target, started=False)
 
     def tell(self, item: Item, command: c.Tell, gone: Task | None, now: int) -> c.Outcome | None:
-        """None: the run has been followed by another one meanwhile, so it is looked for again."""
+        """None: the run has been followed by another one meanwhile, so it is looked for again. A signal or a cancel
+        request goes to that one at once, because its request id is taken by now."""
         task, run = self._target(item, command.namespace, gone)
+        if task is None and not isinstance(command.message, UpdateRequest):
+            task, run = self._successor(item)
         if task is None or run is None:
             if self._may_be_followed(item):
                 return None
@@ -356,13 +361,13 @@ class Workflows:
         target, holder = self._targets[item], self._holders[item]
         task, run = self._target(item, command.namespace, gone)
         if holder != target and holder in self._ledger.rows:
-            raise WorkflowAlreadyStarted("another run of this workflow id is open", field="workflow_id")
+            raise WorkflowAlreadyStarted("another run of this workflow id is open", field="run_id")
         if self._names[item] in self._passed_on:
             return None
         closed_since = task is None and not is_closed(command.task.state)
         task, run = task or command.task, run or command.run
         if closed_since or run.event_count != len(command.history):
-            raise Unavailable("the run went on meanwhile", retry_after=0.05)
+            return c.Stale()
         messages = self._ledger.inboxes.get(target, ())
         self.apply(reset(task, run, messages, holder, command, now, self._mint, self._rounds), now)
         return c.Started(command.new_run_id)
@@ -384,6 +389,14 @@ class Workflows:
         if run is not None and isinstance(item.command, c.Addressed) and run.workflow_id != item.command.workflow_id:
             raise NotFound("there is no such run of this workflow", field="run_id")
         return task, run
+
+    def _successor(self, item: Item) -> tuple[Task | None, Run | None]:
+        """The run that this batch made to follow the one that the workflow id stood for."""
+        following = self._passed_on.get(self._names.get(item, _NO_NAME))
+        if following is None:
+            return None, None
+        self._targets[item] = following
+        return self._ledger.rows[following], self._ledger.runs[following]
 
     def _may_be_followed(self, item: Item) -> bool:
         """Whether the run that the workflow id stood for closes in this very batch: the next one looks for it again."""
@@ -412,6 +425,7 @@ class Workflows:
         self.apply(runs.lose(task, self._ledger.runs[task.id], reason, now, self._rounds), now)
 
 
+_NO_NAME: KeyName = ("", "", "", "")
 _NAMING = (t.CancelActivity, t.CancelTimer, t.AcceptUpdate, t.RejectUpdate, t.CompleteUpdate)
 """Commands that are about a row which exists."""
 

@@ -102,19 +102,19 @@ def _is_of_handlers(call: ast.Call) -> bool:
 
 def _within_time_outs(module: Module, function: Function) -> set[ast.AST]:
     """What is inside of `asyncio.wait_for(...)` or `async with asyncio.timeout(...)`."""
-    inside: set[ast.AST] = set()
-    for node in own_nodes(function):
-        if isinstance(node, ast.Call) and module.name(node.func) == "asyncio.wait_for":
-            inside.update(ast.walk(node))
-        elif isinstance(node, ast.AsyncWith) and any(
-            isinstance(item.context_expr, ast.Call) and (module.name(item.context_expr.func) or "") in _TIMEOUTS
-            for item in node.items
-        ):
-            inside.update(ast.walk(node))
-    return inside
+    return {
+        inside
+        for node in own_nodes(function)
+        for limit in ([item.context_expr for item in node.items] if isinstance(node, ast.AsyncWith) else [node])
+        if isinstance(limit, ast.Call) and module.name(limit.func) in _TIME_OUTS[type(node)]
+        for inside in ast.walk(node)
+    }
 
 
-_TIMEOUTS = ("asyncio.timeout", "asyncio.timeout_at")
+_TIME_OUTS: dict[type[ast.AST], tuple[str, ...]] = {
+    ast.Call: ("asyncio.wait_for",),
+    ast.AsyncWith: ("asyncio.timeout", "asyncio.timeout_at"),
+}
 _LOOKS: tuple[Callable[[Module, Function], Found], ...] = (
     _calls, _globals, _waits, ordered_by_a_set, uncompensated, swallows,
 )  # fmt: skip

@@ -24,9 +24,7 @@ class Module:
     def __init__(self, tree: ast.Module) -> None:
         self._imports = dict(_imports(tree))
         self._functions = {node.name: node for node in tree.body if isinstance(node, FUNCTIONS)}
-        self._tasks = {
-            name for name, node in self._functions.items() if any(map(self._is_task, node.decorator_list))
-        }
+        self._tasks = {name for name, node in self._functions.items() if any(map(self._is_task, node.decorator_list))}
         self._tree = tree
 
     def code(self) -> list[Function]:

@@ -36,9 +36,8 @@ def _names(function: Function) -> set[str]:
     for node in own_nodes(function):
         if isinstance(node, ast.Assign) and _is_set(node.value, names):
             names.update(target.id for target in node.targets if isinstance(target, ast.Name))
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            if _is_set_type(node.annotation) or (node.value is not None and _is_set(node.value, names)):
-                names.add(node.target.id)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and _is_set_type(node.annotation):
+            names.add(node.target.id)
     return names
 
 

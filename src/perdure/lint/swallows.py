@@ -26,11 +26,10 @@ def swallows(module: Module, function: Function) -> Iterator[tuple[ast.AST, str,
                 if jump := next((each for each in _walk(statement) if isinstance(each, _JUMPS)), None):
                     yield jump, "swallow", f"`{ast.unparse(jump).split()[0]}` in a `finally`"
         elif isinstance(node, (ast.With, ast.AsyncWith)) and _waits(node.body):
-            for item in node.items:
-                call = item.context_expr
-                if isinstance(call, ast.Call) and module.name(call.func) == "contextlib.suppress":
-                    if any(map(_catches_all, call.args)):
-                        yield item.context_expr, "swallow", "suppress(BaseException)"
+            for call in (item.context_expr for item in node.items):
+                suppressed = isinstance(call, ast.Call) and module.name(call.func) == "contextlib.suppress"
+                if isinstance(call, ast.Call) and suppressed and any(map(_catches_all, call.args)):
+                    yield call, "swallow", "suppress(BaseException)"
 
 
 def _waits(body: Sequence[ast.stmt]) -> bool:

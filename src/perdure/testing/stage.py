@@ -21,7 +21,6 @@ from perdure.app import AsyncPerdure
 from perdure.client.base import Service
 from perdure.client.embedded import EmbeddedService
 from perdure.core import commands as c
-from perdure.core import ids
 from perdure.core import messages as m
 from perdure.core import workflow_messages as w
 from perdure.core.errors import TaskFailed
@@ -206,7 +205,9 @@ class Stage:
         for view in (run_view(task, rows[task.id]) for task in tasks):
             if view.failure is not None:
                 error = TaskFailed(view.failure)
-                error.add_note(f"in a turn of workflow {view.type} ({view.workflow_id}), which goes on with mended code")
+                error.add_note(
+                    f"in a turn of workflow {view.type} ({view.workflow_id}), which goes on with mended code"
+                )
                 raise error
 
     async def _quiet(self, polled: list[str]) -> bool:

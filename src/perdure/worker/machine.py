@@ -47,8 +47,6 @@ STEP_TIMER = "step:"
 """How the ids of timers between the attempts of a step begin; those of the code do not."""
 LONG = 10_000
 """Events of a history from which on there is a warning (RPLY-26)."""
-VERSION = "version"
-"""Name of the markers that `version` records."""
 
 _LASTING = (
     c.ScheduleActivity,
@@ -245,7 +243,7 @@ class Machine:
             if kind is e.WorkflowExecutionUpdateAccepted:
                 if attributes.sequencing_event_id == started_id:  # type: ignore[union-attr]
                     accepted.append(event)
-            elif kind is e.MarkerRecorded and attributes.marker_name == VERSION:  # type: ignore[union-attr]
+            elif kind is e.MarkerRecorded and attributes.marker_name == c.VERSION_MARKER:  # type: ignore[union-attr]
                 name, number = _version_of(attributes)
                 self._versions[name] = number
         return accepted
@@ -372,7 +370,7 @@ class Machine:
         details = {"id": to_payloads(name, "id"), "version": to_payloads(newest, "version")}
         if deprecated:
             details["deprecated"] = to_payloads(True, "deprecated")
-        self.issue(c.RecordMarker(marker_name=VERSION, details=details))
+        self.issue(c.RecordMarker(marker_name=c.VERSION_MARKER, details=details))
         return newest
 
     @property
@@ -402,7 +400,7 @@ class Machine:
                 step.attempt, step.claimed = attributes.attempt, True
             elif kind is e.TimerStarted and attributes.timer_id.startswith(STEP_TIMER):
                 self._step_timers[event.id] = int(attributes.timer_id.split(":")[1])
-            elif kind is not e.MarkerRecorded or attributes.marker_name != VERSION:
+            elif kind is not e.MarkerRecorded or attributes.marker_name != c.VERSION_MARKER:
                 return event
             self._next += 1
         return None

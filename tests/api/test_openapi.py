@@ -22,7 +22,9 @@ PATHS = {
     "/v1/workflows", "/v1/workflows/{workflow_id}", "/v1/workflows/{workflow_id}/history",
     "/v1/workflows/{workflow_id}/result", "/v1/workflows/{workflow_id}/signal", "/v1/workflows/{workflow_id}/query",
     "/v1/workflows/{workflow_id}/update", "/v1/workflows/{workflow_id}/cancel",
-    "/v1/workflows/{workflow_id}/terminate", "/v1/workflows/{workflow_id}/activities/{activity_id}/complete",
+    "/v1/workflows/{workflow_id}/terminate", "/v1/workflows/{workflow_id}/pause",
+    "/v1/workflows/{workflow_id}/resume", "/v1/workflows/{workflow_id}/reset",
+    "/v1/workflows/{workflow_id}/activities/{activity_id}/complete",
 }  # fmt: skip
 REQUESTS: dict[str, Any] = {
     "enqueueTask": schema.TaskRequest,
@@ -35,6 +37,9 @@ REQUESTS: dict[str, Any] = {
     "updateWorkflow": ws.UpdateRequest,
     "cancelWorkflow": ws.EndRequest,
     "terminateWorkflow": ws.EndRequest,
+    "pauseWorkflow": ws.PauseRequest,
+    "resumeWorkflow": ws.PauseRequest,
+    "resetWorkflow": ws.ResetRequest,
     "completeActivity": ws.ActivityRequest,
 }
 ANSWERS: dict[str, Any] = {
@@ -58,6 +63,9 @@ ANSWERS: dict[str, Any] = {
     "updateWorkflow": ws.UpdateDocument,
     "cancelWorkflow": ws.RunDocument,
     "terminateWorkflow": ws.RunDocument,
+    "pauseWorkflow": ws.RunDocument,
+    "resumeWorkflow": ws.RunDocument,
+    "resetWorkflow": ws.StartedWorkflow,
     "completeActivity": ws.RunDocument,
 }
 

@@ -88,13 +88,22 @@ def test_the_examples_tell_a_story(run: Any) -> None:
     assert play("update") == '"Ulm"'
     assert play("signal") == "signaled"
     assert json.loads(play("result")) == {"order": 4711, "city": "Ulm", "approved": {"by": "bob"}}
+    assert play("start") == "order-4711"
+    run("update", "order-4711", "change_address", '{"city": "x"}')
+    assert play("pause") == "paused"
+    assert "it is paused" in play("get")
+    assert "order-4711  " in run("list", "--type", "fulfil", "--lacks-version", "discount")[1]
+    assert play("resume") == "resumed"
+    made = play("reset")
+    assert f"run_id            {made}" in play("get")
     for name, ended in (("cancel", "cancel requested"), ("terminate", "TERMINATED")):
-        assert play("start") == "order-4711"
+        run("start", "fulfil", "{}", "--id", "order-4711", "--id-conflict", "terminate_existing")
         run("update", "order-4711", "change_address", '{"city": "x"}')  # so that its code has begun
         assert play(name) == ended
         assert run("result", "order-4711")[0] == 5
     assert {name.split()[-1] for name in WORKFLOWS} == {
-        "start", "list", "get", "history", "query", "update", "signal", "result", "cancel", "terminate",
+        "start", "list", "get", "history", "query", "update", "signal", "result", "cancel", "terminate", "pause",
+        "resume", "reset",
     }  # fmt: skip
 
 

@@ -139,23 +139,33 @@ async def _settle(sides: list[asyncio.Task[Any]], gate: Gate, patience: float) -
 
 
 async def every_order(name: str, race: Race, clock: SteppedClock, most: int) -> int:
-    """Every order of a race on the memory store, `most` of them at most; how many were tried."""
-    from perdure.store.memory import MemoryStore
-
+    """Every order of a race on the memory store; how many were tried. Where there are more than `most`, the first of
+    them, which differ late, and as many again that are drawn from seeds."""
     picks: list[int] | None = []
     tried = 0
     while picks is not None and tried < most:
-        gate, schedule = Gate(), Schedule(picks)
-        store = MemoryStore(clock=clock.now, switch=gate)
-        await store.open()
-        try:
-            await run(race, (store, store), gate, schedule, 0)
-        except BaseException as error:
-            error.add_note(f"race {name}, schedule {schedule.taken}")
-            raise
+        schedule = Schedule(picks)
+        await _order(name, race, clock, schedule)
         picks = schedule.next()
         tried += 1
+    if picks is not None:
+        for seed in range(most):
+            await _order(name, race, clock, drawn(seed))
+        tried += most
     return tried
+
+
+async def _order(name: str, race: Race, clock: SteppedClock, schedule: Schedule) -> None:
+    from perdure.store.memory import MemoryStore
+
+    gate = Gate()
+    store = MemoryStore(clock=clock.now, switch=gate)
+    await store.open()
+    try:
+        await run(race, (store, store), gate, schedule, 0)
+    except BaseException as error:
+        error.add_note(f"race {name}, schedule {schedule.taken}")
+        raise
 
 
 async def drawn_orders(name: str, race: Race, clock: SteppedClock, url: str, seeds: int) -> None:

@@ -19,8 +19,8 @@ from tests.engine.drive import Drive
 from tests.engine.interleave import Race
 from tests.engine.runs import DONE, MINT, Flows, Turn, activity, child, payload, start, timer
 
-MOST = 120
-"""Orders of one race that are tried on the memory store; most races have fewer."""
+MOST = 60
+"""Orders of one race that are tried on the memory store one after another; as many again are drawn."""
 DRAWN = 4
 """Orders of one race that are tried on PostgreSQL."""
 

@@ -9,8 +9,8 @@ import pytest
 from perdure.core import commands as c
 from perdure.core import turn_commands as t
 from perdure.core.errors import NotFound
-from perdure.core.events import StartChildWorkflowExecutionInitiated
-from perdure.core.model import pack
+from perdure.core.events import StartChildWorkflowExecutionInitiated, WorkflowExecutionCancelRequested
+from perdure.core.model import Failure, RetryPolicy, pack
 from perdure.core.run import Message
 from perdure.core.states import Kind, State
 from perdure.engine.errands import SWEPT
@@ -49,6 +49,21 @@ async def test_ends_of_children_do_not_reach_the_next_run(drive: Drive) -> None:
     following = await flows.turn()
     assert following.names == ["WorkflowExecutionSignaled", "WorkflowTaskScheduled", "WorkflowTaskStarted"]
     await soundness.check(drive)
+
+
+async def test_a_cancel_request_does_not_wait_for_the_back_off_of_a_retry(drive: Drive) -> None:
+    """CANC-10: the code ran before, so it is asked, and at once."""
+    flows = Flows(drive)
+    policy = RetryPolicy(max_attempts=2, base=3600)
+    await flows.start(retry=policy, draft={"retry_policy": pack(policy)})
+    turn = await flows.turn()
+    request = c.Tell(namespace="default", workflow_id="wf", message=WorkflowExecutionCancelRequested(), request_id="c")
+    failed = turn.command(t.FailWorkflow(failure=Failure(message="boom")))
+    outcomes = await drive.engine.apply([failed, request])  # one batch
+    assert [type(outcome) for outcome in outcomes] == [c.Appended, c.Told]
+    following = await flows.turn()
+    assert following.names[0] == "WorkflowExecutionCancelRequested"
+    assert (await following.append(t.CancelWorkflow())).state == State.CANCELED
 
 
 async def test_two_children_of_one_id_in_one_turn(drive: Drive) -> None:

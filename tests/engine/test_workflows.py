@@ -503,3 +503,43 @@ async def test_a_thousand_activities(drive: Drive, flows: Flows) -> None:
         await turn.append(*([DONE] if told == 1000 else []))
     assert (await flows.run(run_id)).children == 0
     assert await drive.state(run_id) == State.SUCCEEDED
+
+
+async def test_a_cron_workflow_begins_again_and_again(drive: Drive, flows: Flows, clock: SteppedClock) -> None:
+    """B§4, CRON: it begins at the times of the expression, and the last result goes along."""
+    command = start(cron="*/5 * * * *", run_timeout=100.0)
+    assert command.start is not None
+    command.start.run.cron = "*/5 * * * *"
+    run_id = (await drive.one(command)).run_id
+    assert await flows.turns() == []
+    await drive.elapse(clock, 300)
+    turn = await flows.turn()
+    assert turn.task.id == run_id
+    assert (await turn.append(DONE)).state == State.SUCCEEDED
+    closed = (await flows.history(run_id))[-1].attributes
+    assert await flows.turns() == []
+    await drive.elapse(clock, 300)
+    turn = await flows.turn()
+    assert turn.task.id == closed.new_run_id  # type: ignore[union-attr]
+    begun = (await flows.history(turn.task.id))[0].attributes
+    assert (begun.initiator, begun.last_result) == ("cron", payload("5"))  # type: ignore[union-attr]
+    await turn.append(t.FailWorkflow(failure=Failure(message="boom")))
+    await drive.elapse(clock, 300)
+    turn = await flows.turn()
+    begun = (await flows.history(turn.task.id))[0].attributes
+    assert begun.last_result == payload("5")  # type: ignore[union-attr]
+    assert begun.last_failure.message == "boom"  # type: ignore[union-attr]
+    await drive.one(c.Terminate(namespace="default", workflow_id="wf"))
+    await drive.elapse(clock, 600)
+    assert await flows.turns() == []
+
+
+async def test_a_worker_hears_that_messages_wait(flows: Flows) -> None:
+    """CANC-06: a chain of steps ends its turn when something has come that the code must see."""
+    await flows.start()
+    turn = await flows.turn()
+    assert not (await turn.append(t.StartStep(step_id=1, name="a"), final=False)).waiting
+    await flows.signal("stop")
+    assert (await turn.append(t.CompleteStep(step_id=1), t.StartStep(step_id=2, name="b"), final=False)).waiting
+    assert (await turn.append(t.CompleteStep(step_id=2, held=True))).state == State.ENQUEUED
+    assert (await flows.turn()).names == ["WorkflowExecutionSignaled", SCHEDULED, BEGUN]

@@ -9,7 +9,7 @@ from typing import Any
 from perdure import AsyncPerdure, AsyncWorkflowHandle, LeaseLost
 from perdure.client.base import Service
 from perdure.core.messages import CloseSession
-from perdure.core.workflow_messages import AppendReply, Appends, WorkflowView
+from perdure.core.workflow_messages import Appended, AppendReply, Appends, WorkflowView
 from perdure.worker.worker import Worker
 
 Look = Callable[[WorkflowView], object]
@@ -44,7 +44,8 @@ async def found(run: AsyncWorkflowHandle, kind: type[Any]) -> list[Any]:
 
 class Mortal:
     """The service of a worker that is killed right after its `deadly`-th append was committed, before it hears of it:
-    from then on nothing passes in either direction."""
+    from then on nothing passes in either direction. Once it is buried, what it still says is for the server to
+    refuse."""
 
     def __init__(self, service: Service, deadly: int) -> None:
         self._service = service
@@ -58,20 +59,20 @@ class Mortal:
         self._left -= 1
         if not self._left:
             self.dead.set()
-        await self._pass()
+        if self.dead.is_set():
+            await self.buried.wait()
+            return AppendReply([Appended(error=LeaseLost().problem()) for _ in body.appends])
         return reply
 
     async def _pass(self) -> None:
         if self.dead.is_set():
             await self.buried.wait()
-            raise LeaseLost("this worker is dead")
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._service, name)
 
         async def call(*arguments: Any) -> Any:
-            if name != "close_session":
-                await self._pass()
+            await self._pass()
             return await method(*arguments)
 
         return call
@@ -85,4 +86,5 @@ async def die(app: AsyncPerdure, deadly: int, **options: Any) -> None:
     async with worker:
         await mortal.dead.wait()
         await service.close_session(CloseSession(worker.incarnation, "died"))
+        worker.drain()
         mortal.buried.set()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perdure import AsyncPerdure, Context, FatalError, RetryPolicy, StepError, TaskFailed, task, workflow
+from perdure import AsyncPerdure, Context, FatalError, PayloadTooLarge, RetryPolicy, StepError, TaskFailed, task, workflow
 from perdure.core.events import StepCompleted
 from perdure.testing import jumping
 from tests.field.flows import die, found, waits
@@ -17,7 +17,6 @@ from tests.field.flows import die, found, waits
 ONCE = RetryPolicy(max_attempts=1)
 
 
-@pytest.mark.usefixtures("no_pauses")
 @pytest.mark.parametrize("style", ["async", "plain"])
 async def test_b014_a_run_whose_worker_died_between_two_steps_blocks_nobody(app: AsyncPerdure, style: str) -> None:
     """One slot and five runs of three steps. Worker after worker is killed right after a commit: the first right after
@@ -162,7 +161,7 @@ async def test_b042_short_delays_are_kept(app: AsyncPerdure) -> None:
 
 
 @pytest.mark.parametrize(
-    "length", [-1, float("nan"), float("inf"), 10**12, 1e30, "", "1.5x", "PT1H", "5 minutes", True, [1]]
+    "length", [-1, float("nan"), float("inf"), 10**12, 1e30, "", "1.5x", "5 minutes", True, [1]]
 )
 def test_b046_b047_odd_durations_are_an_error_at_the_call(length: Any) -> None:
     """The code may catch it; the run goes on."""
@@ -196,8 +195,8 @@ def test_b046_ten_years_are_ten_years() -> None:
 
 
 @pytest.mark.parametrize("style", ["async", "plain"])
-async def test_b049_thousands_of_steps_one_after_the_other_and_at_once(app: AsyncPerdure, style: str) -> None:
-    """1,000 in a row, 1,000 at once with a join, a chain of 50 runs: no limit of recursion, of a request or of a row.
+async def test_b049_hundreds_of_steps_one_after_the_other_and_at_once(app: AsyncPerdure, style: str) -> None:
+    """200 in a row, 500 at once with a join, a chain of 20 runs: no limit of recursion, of a request or of a row.
     That 50,000 events of one run are the limit, and what it says: tests/core/test_run_life.py."""
 
     async def same(n: int) -> int:
@@ -207,26 +206,25 @@ async def test_b049_thousands_of_steps_one_after_the_other_and_at_once(app: Asyn
     async def many(ctx: Any, runs: int) -> Any:
         if runs:
             ctx.continue_as_new(runs - 1)
-        for n in range(1_000):
+        for n in range(200):
             assert await ctx.step("row", same, n) == n
-        return sum(await asyncio.gather(*(ctx.step("join", same, n) for n in range(1_000))))
+        return sum(await asyncio.gather(*(ctx.step("join", same, n) for n in range(500))))
 
     @workflow
     def plain_many(ctx: Any, runs: int) -> Any:
         if runs:
             ctx.continue_as_new(runs - 1)
-        for n in range(1_000):
+        for n in range(200):
             assert ctx.step("row", same, n) == n
-        return sum(ctx.parallel("join", [(same, n) for n in range(1_000)]))
+        return sum(ctx.parallel("join", [(same, n) for n in range(500)]))
 
     async with app.worker(slots=100):
-        run = await app.start_workflow(many if style == "async" else plain_many, 50, id="many")
-        assert await run.result(50) == sum(range(1_000))
+        run = await app.start_workflow(many if style == "async" else plain_many, 20, id="many")
+        assert await run.result(50) == sum(range(500))
     assert (await run.describe()).first_run_id
-    assert len(await found(app.get_workflow_handle("many"), StepCompleted)) == 2_000
+    assert len(await found(app.get_workflow_handle("many"), StepCompleted)) == 700
 
 
-@pytest.mark.usefixtures("no_pauses")
 @pytest.mark.parametrize("branch", ["steps", "activities"])
 async def test_b126_a_join_hears_of_every_end(app: AsyncPerdure, branch: str) -> None:
     """A member that fails for good reaches it, by either policy; a member whose worker is killed is run again; and a
@@ -270,8 +268,8 @@ async def test_b126_a_join_hears_of_every_end(app: AsyncPerdure, branch: str) ->
 
 
 async def test_b133_what_is_too_big_is_an_error_at_the_call(app: AsyncPerdure) -> None:
-    """A result of a step, a signal, an update, a query, an input: an error with both numbers. A run whose own result is too big is
-    stuck with the reason, and goes on with mended code."""
+    """A result of a step, a signal, an update, a query, an input: an error with both numbers, and the run goes on. A
+    run whose own result is too big: test_replay.py."""
     big = "x" * (256 * 1024)
 
     async def fetch() -> str:
@@ -292,10 +290,10 @@ async def test_b133_what_is_too_big_is_an_error_at_the_call(app: AsyncPerdure) -
         run = await app.start_workflow(fetching, id="fetching")
         await waits(run)
         for call in (run.signal, run.update, run.query):
-            with pytest.raises(Exception, match=r"262\d\d\d bytes.*262144") as caught:
+            with pytest.raises(PayloadTooLarge, match=r"262\d\d\d bytes") as caught:
                 await call("put", big)
-            assert type(caught.value).__name__ == "PayloadTooLarge"
-        with pytest.raises(Exception, match=r"262\d\d\d bytes.*262144"):
+            assert caught.value.limit == "262144 bytes"
+        with pytest.raises(PayloadTooLarge, match=r"262\d\d\d bytes"):
             await app.start_workflow(fetching, big)
         await run.signal("go")
         assert "result has 262" in await run.result(10)

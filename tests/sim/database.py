@@ -133,6 +133,9 @@ class WatchedTransaction(Transaction):
             self.database.observer(changes, _CLIENT.get())
 
 
+READ = "read beside the batch"
+
+
 class _Undone(Exception):
     """Rolls back."""
 
@@ -264,7 +267,7 @@ class Backend:
             try:
                 if name == "insert" and any(POISON in (task.payload or b"") for task in args[0]):
                     raise DataFault("poison")
-                result = await getattr(rows, name)(*args, **kwargs)
+                result = await (args[0]() if name == READ else getattr(rows, name)(*args, **kwargs))
             except Exception as error:
                 if not answer.done():
                     answer.set_exception(error)
@@ -287,6 +290,10 @@ def _ordered(result: Any) -> Any:
     if type(result) is set:
         return _Sorted(result)
     return tuple(map(_ordered, result)) if type(result) is tuple else result
+
+
+_BATCH: ContextVar[Backend | None] = ContextVar("batch", default=None)
+"""The one that this task of a server has open."""
 
 
 class _Rows:
@@ -341,6 +348,8 @@ class SimStore:
         """A read: it runs in the database, and its answer may not come."""
         database = self._database
         await self._reach()
+        if database.kind == "sqlite" and (backend := _BATCH.get()) is not None:
+            return await backend.call(READ, (work,), {})  # in memory there is no other reader
         answer = database.loop.create_future()
 
         async def run() -> None:
@@ -365,6 +374,7 @@ class SimStore:
         await self._reach()
         backend = Backend(self._database, self._node, single=single)
         rows = await backend.ready
+        _BATCH.set(backend)
         try:
             yield _Rows(backend, rows)
         except Exception:
@@ -373,6 +383,8 @@ class SimStore:
         except BaseException:  # canceled: the connection is closed
             backend.lose()
             raise
+        finally:
+            _BATCH.set(None)
         await backend.commit()
 
     async def committed(self, unknown: CommitUnknown) -> bool:

@@ -154,6 +154,11 @@ class Past:
         self.open.pop(began, None)
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the code ran."""
+        return any(isinstance(event.attributes, e.WorkflowTaskCompleted) for event in self.events)
+
+    @property
     def input(self) -> dict[str, Any]:
         begun: Any = self.events[0].attributes
         found: dict[str, Any] = value_of(begun.input)

@@ -58,7 +58,7 @@ class Replays:
     def all(self) -> None:
         """At the end: the code fits every history."""
         for run_id, past in self._world.runs.pasts.items():
-            if past.events and self._chance.random() < OFTEN:
+            if past.has_begun and self._chance.random() < OFTEN:
                 text = ids.text(run_id)
                 code = self._code(past.events, text)
                 self._run(text, code, past.events)

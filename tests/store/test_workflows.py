@@ -294,7 +294,6 @@ async def test_take_deletes_up_to_a_number(store: Store) -> None:
     assert [message.seq for message in await inbox(store, 2)] == [1, 2, 3]
 
 
-
 async def test_many_messages_in_one_verb(store: Store) -> None:
     runs = [new_run(n) for n in range(1, 136)]
     await insert_runs(store, *runs)

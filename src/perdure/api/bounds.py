@@ -87,6 +87,14 @@ BODIES: dict[str, dict[str, Schema]] = {
         "stage": {"enum": list(STAGES)},
     },
     "EndRequest": {"reason": {"maxLength": MAX_TEXT}, "run_id": _ID},
+    "PauseRequest": {"run_id": _ID},
+    "ResetRequest": {
+        "event_id": {"minimum": 1},
+        "step": _NAME,
+        "reason": {"maxLength": MAX_TEXT},
+        "run_id": _ID,
+        "request_id": _NAME,
+    },
     "ActivityRequest": {"run_id": _ID},
 }
 """Of the fields of requests."""
@@ -105,6 +113,7 @@ PARAMETERS: dict[str, Schema] = {
     "workflow_id": _NAME,
     "activity_id": _NAME,
     "run_id": _ID,
+    "lacks_version": _NAME,
     "status": {"enum": [RUNNING, *STATUSES.values()]},
 }
 """Of what stands in a path, a query or a header."""
@@ -125,6 +134,7 @@ def bound(document: Schema) -> None:
         for field, bounds in fields.items():
             _tighten(schemas[name]["properties"][field], bounds)
     schemas["TaskRequest"]["anyOf"] = [{"required": ["task_type"]}, {"required": ["type"]}]
+    schemas["ResetRequest"]["oneOf"] = [{"required": ["event_id"]}, {"required": ["step"]}]
     for path in document["paths"].values():
         for operation in path.values():
             for parameter in operation.get("parameters", ()):

@@ -36,6 +36,9 @@ _REFUSALS: dict[str, tuple[str, ...]] = {
     "updateWorkflow": ("404", "409", "413"),
     "cancelWorkflow": ("404", "409"),
     "terminateWorkflow": ("404", "409"),
+    "pauseWorkflow": ("404", "409"),
+    "resumeWorkflow": ("404", "409"),
+    "resetWorkflow": ("404", "409"),
     "completeActivity": ("404", "409", "413"),
 }
 """What an operation may be refused with besides _ALWAYS."""
@@ -124,6 +127,9 @@ _BODIES: dict[str, type[msgspec.Struct]] = {
     "updateWorkflow": ws.UpdateRequest,
     "cancelWorkflow": ws.EndRequest,
     "terminateWorkflow": ws.EndRequest,
+    "pauseWorkflow": ws.PauseRequest,
+    "resumeWorkflow": ws.PauseRequest,
+    "resetWorkflow": ws.ResetRequest,
     "completeActivity": ws.ActivityRequest,
 }
 """What operations read; handlers read it themselves, so the framework does not know."""
@@ -146,7 +152,7 @@ def _show_requests(operation: dict[str, Any], name: str) -> None:
         "schema": {"$ref": f"#/components/schemas/{_BODIES[name].__name__}"},
         "examples": {title: {"value": value} for title, value in REQUESTS[name].items()},
     }
-    required = _BODIES[name] not in (CancelRequest, ws.EndRequest, ws.ActivityRequest)
+    required = _BODIES[name] not in (CancelRequest, ws.EndRequest, ws.PauseRequest, ws.ActivityRequest)
     operation["requestBody"] = {"required": required, "content": {"application/json": body}}
 
 

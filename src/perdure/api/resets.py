@@ -44,15 +44,13 @@ class Resets:
         digest = request_digest(limits.name(body.request_id, "request_id", empty=True))
         reason = limits.text(body.reason, "reason")
         new_run_id = self._new_id(body.workflow_id)
-        history: list[Event] = []
+        histories: dict[bytes, list[Event]] = {}  #: by run: another one may become the current one meanwhile
         pause, longest = _PAUSES
         for _ in range(TRIES):
             if digest and (done := await self._done_before(body.workflow_id, digest)) is not None:
                 return w.StartReply(body.workflow_id, ids.text(done))
             task, run = await self._load(body.workflow_id, body.run_id)
-            if history and run.id != read:
-                history = []  # another run is the current one now
-            read = run.id
+            history = histories.setdefault(run.id, [])
             await self._read_on(run, history)
             command = c.Reset(
                 namespace=self._namespace,

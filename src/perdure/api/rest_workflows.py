@@ -58,6 +58,8 @@ _SIGNAL = msgspec.json.Decoder(ws.SignalRequest)
 _QUERY = msgspec.json.Decoder(ws.QueryRequest)
 _UPDATE = msgspec.json.Decoder(ws.UpdateRequest)
 _END = msgspec.json.Decoder(ws.EndRequest)
+_PAUSE = msgspec.json.Decoder(ws.PauseRequest)
+_RESET = msgspec.json.Decoder(ws.ResetRequest)
 _ACTIVITY = msgspec.json.Decoder(ws.ActivityRequest)
 _RESULT = msgspec.json.Decoder(ws.ResultOnly)
 
@@ -249,6 +251,36 @@ async def terminate_workflow(
     return Response(ws.run(reply), status_code=202, headers=_at(reply.workflow_id))
 
 
+@post("/v1/workflows/{workflow_id:str}/pause", status_code=202, operation_id="pauseWorkflow")
+async def pause_workflow(workflow_id: WorkflowId, request: AnyRequest, service: Serving) -> Response[ws.RunDocument]:
+    """Run no code of the open run until it is resumed; what its code does just now goes on to its end. The body may be
+    left out. Harmless when repeated."""
+    return await _pause(unquote(workflow_id), request, service, True)
+
+
+@post("/v1/workflows/{workflow_id:str}/resume", status_code=202, operation_id="resumeWorkflow")
+async def resume_workflow(workflow_id: WorkflowId, request: AnyRequest, service: Serving) -> Response[ws.RunDocument]:
+    """Run the code of a paused run again. The body may be left out. Harmless when repeated."""
+    return await _pause(unquote(workflow_id), request, service, False)
+
+
+async def _pause(name: str, request: AnyRequest, service: Service, paused: bool) -> Response[ws.RunDocument]:
+    data = await read_optional(request, _PAUSE) or ws.PauseRequest()
+    reply = await service.pause_workflow(w.PauseWorkflow(name, data.run_id, paused))
+    return Response(ws.run(reply), status_code=202, headers=_at(reply.workflow_id))
+
+
+@post("/v1/workflows/{workflow_id:str}/reset", status_code=202, operation_id="resetWorkflow")
+async def reset_workflow(
+    workflow_id: WorkflowId, request: AnyRequest, service: Serving, idempotency_key: Key = None
+) -> Response[ws.StartedWorkflow]:
+    """Begin a run, open or closed, again from an event of its history, as a new run of the workflow id. The old one is
+    terminated if it is open."""
+    data = read(await body_of(request), _RESET)
+    reply = await service.reset_workflow(ws.reset(data, unquote(workflow_id), utf8(idempotency_key)))
+    return Response(ws.started(reply, _links(reply.workflow_id)), status_code=202, headers=_at(reply.workflow_id))
+
+
 @post(
     "/v1/workflows/{workflow_id:str}/activities/{activity_id:str}/complete",
     status_code=202,
@@ -282,7 +314,9 @@ def _at(workflow_id: str) -> dict[str, str]:
 
 def _links(workflow_id: str) -> ws.WorkflowLinks:
     path = _path(workflow_id)
-    names = ("result", "history", "signal", "query", "update", "cancel", "terminate")
+    names = (
+        "result", "history", "signal", "query", "update", "cancel", "terminate", "pause", "resume", "reset",
+    )  # fmt: skip
     return ws.WorkflowLinks(**{name: f"{path}/{name}" for name in names}, itself=path)
 
 
@@ -294,7 +328,8 @@ def _event_id(cursor: str) -> int:
 
 HANDLERS = (
     start_workflow, find_workflows, get_workflow, get_history, get_workflow_result, signal_workflow, query_workflow,
-    update_workflow, cancel_workflow, terminate_workflow, complete_activity,
+    update_workflow, cancel_workflow, terminate_workflow, pause_workflow, resume_workflow, reset_workflow,
+    complete_activity,
 )  # fmt: skip
 QUERIES: dict[str, tuple[str, ...]] = {
     "find_workflows": ("status", "type", "workflow_id", "queue", "since", "limit", "cursor", "lacks_version"),

@@ -7,6 +7,7 @@ from perdure.api.turn_checks import ID_REUSE, checked
 from perdure.core import commands as c
 from perdure.core import ids, limits
 from perdure.core import workflow_messages as w
+from perdure.core.cron import check_cron
 from perdure.core.durations import Duration, seconds
 from perdure.core.events import (
     WorkflowExecutionCancelRequested,
@@ -201,7 +202,7 @@ def _started(body: w.StartWorkflow, identity: str) -> WorkflowExecutionStarted:
         execution_timeout=_timeout(body.execution_timeout, "execution_timeout"),
         run_timeout=_timeout(body.run_timeout, "run_timeout"),
         retry=None if body.retry is None else limits.retry_policy(body.retry),
-        cron=limits.name(body.cron, "cron", empty=True),
+        cron=check_cron(limits.name(body.cron, "cron", empty=True), "cron") if body.cron else "",
         start_delay=None if body.start_delay is None else seconds(body.start_delay, "start_delay"),
         identity=identity,
         request_id=_request_id(body.request_id),

@@ -9,6 +9,7 @@ import msgspec
 
 from perdure.api.drafts import at, failure_data
 from perdure.core import limits
+from perdure.core.cron import check_cron
 from perdure.core.durations import MAX_SECONDS
 from perdure.core.errors import InvalidArgument, PerdureError
 from perdure.core.model import Failure, Payloads, RetryPolicy
@@ -60,6 +61,14 @@ def _name(value: str, field: str) -> int:
 
 def _may_be_empty(value: str, field: str) -> int:
     return len(limits.name(value, field, empty=True))
+
+
+def _flag(value: bool, field: str) -> int:
+    return 1
+
+
+def _cron(value: str, field: str) -> int:
+    return len(check_cron(limits.name(value, field), field)) if value else 0
 
 
 def _text(value: str, field: str) -> int:
@@ -166,12 +175,13 @@ _CHECKS: dict[str, _Check] = {
     "run_id": _run_id,
     "identity": _text,
     "reason": _text,
-    "cron": _may_be_empty,
+    "cron": _cron,
     "retry": _retry,
     "failure": _failure,
     "priority": _priority,
     "parent_close_policy": _policy,
     "id_reuse": _reuse,
+    "held": _flag,
 }  # fmt: skip
 _OTHERWISE: dict[tuple[str, str], _Check] = {
     ("RecordMarker", "details"): _details,

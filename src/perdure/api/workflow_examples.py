@@ -19,6 +19,9 @@ _LINKS = {
     "update": f"{_PATH}/update",
     "cancel": f"{_PATH}/cancel",
     "terminate": f"{_PATH}/terminate",
+    "pause": f"{_PATH}/pause",
+    "resume": f"{_PATH}/resume",
+    "reset": f"{_PATH}/reset",
     "self": _PATH,
 }
 _RUN: dict[str, Any] = {
@@ -109,6 +112,12 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "updateWorkflow": {"one": {"name": "change_address", "input": {"city": "Ulm"}, "update_id": "address 1"}},
     "cancelWorkflow": {"with a reason": {"reason": "the customer called"}},
     "terminateWorkflow": {"with a reason": {"reason": "wrong data"}},
+    "pauseWorkflow": {"one certain run": {"run_id": RUN_ID}},
+    "resumeWorkflow": {"one certain run": {"run_id": RUN_ID}},
+    "resetWorkflow": {
+        "from an event": {"event_id": 7, "reason": "a bug"},
+        "from a step": {"step": "charge", "reason": "the wrong account", "request_id": "ticket 17"},
+    },
     "completeActivity": {
         "with a result": {"result": {"approved": True}},
         "with an error": {"error": "the printer is broken", "retryable": False},
@@ -150,6 +159,11 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "updateWorkflow": {"200": _UPDATE, "202": _UPDATE | {"stage": "accepted", "result": None}},
     "cancelWorkflow": {"202": _ABOUT},
     "terminateWorkflow": {"202": _ABOUT | {"state": "TERMINATED"}},
+    "pauseWorkflow": {"202": _ABOUT | {"state": "WAITING"}},
+    "resumeWorkflow": {"202": _ABOUT | {"state": "WAITING"}},
+    "resetWorkflow": {
+        "202": {"workflow_id": WORKFLOW_ID, "run_id": RUN_ID, "started": True, "links": _LINKS},
+    },
     "completeActivity": {"202": _ABOUT | {"state": "SUCCEEDED"}},
 }
 """By operation, then by status."""

@@ -103,6 +103,24 @@ class EndRequest(msgspec.Struct, forbid_unknown_fields=True):
     run_id: str | None = None
 
 
+class PauseRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Without `run_id` the current run is meant."""
+
+    run_id: str | None = None
+
+
+class ResetRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """From where the run begins again: behind the event `event_id`, or before the last step of the name `step`. Give
+    one of them. `reason` is for people. `request_id`, or the header Idempotency-Key, makes a repeated request one
+    reset."""
+
+    event_id: int | None = None
+    step: str | None = None
+    reason: str = ""
+    run_id: str | None = None
+    request_id: str | None = None
+
+
 class ActivityRequest(msgspec.Struct, forbid_unknown_fields=True):
     """How an activity ended: with a `result`, or with an `error` in words; then it is tried again as its policy
     says, unless `retryable` is false."""
@@ -128,6 +146,9 @@ class WorkflowLinks(msgspec.Struct):
     update: str
     cancel: str
     terminate: str
+    pause: str
+    resume: str
+    reset: str
     itself: str = msgspec.field(name="self")
 
 
@@ -293,6 +314,17 @@ def request_id(given: str | None, key: str | None) -> str:
     if given is not None and key is not None and given != key:
         raise InvalidArgument("the header Idempotency-Key says something else", field="request_id", kind="str")
     return given or key or ""
+
+
+def reset(request: ResetRequest, workflow_id: str, key: str | None) -> w.ResetWorkflow:
+    return w.ResetWorkflow(
+        workflow_id,
+        request.run_id,
+        request.event_id,
+        request.step,
+        request.reason,
+        request_id(request.request_id, key),
+    )
 
 
 def started(reply: w.StartReply, links: WorkflowLinks) -> StartedWorkflow:

@@ -66,7 +66,7 @@ def run_view(
         stuck=stuck,
         failed_turns=0 if closed else run.failures,
         worker=task.worker if task.state == State.LEASED else None,
-        paused=run.paused,
+        paused=run.paused and not closed,
         cancel_requested_at=moment_or_none(task.cancel_requested_at),
         memo=value(run.memo, dict[str, Payloads]) or {},
         search_attributes=value(run.search_attributes, dict[str, Any]) or {},

@@ -443,7 +443,7 @@ def _told(outcome: c.Outcome) -> c.Told:
 
 def _appended(outcome: c.Outcome) -> w.Appended:
     if isinstance(outcome, c.Appended):
-        return w.Appended(outcome.state.name, outcome.last)
+        return w.Appended(outcome.state.name, outcome.last, outcome.waiting)
     return w.Appended(error=as_error(outcome).problem())
 
 

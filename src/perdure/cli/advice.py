@@ -25,6 +25,8 @@ _BY_FIELD: dict[tuple[type[e.PerdureError], str], str] = {
         "or of another server (--server)."
     ),
     (e.NotFound, "run_id"): "`perdure workflows list --id ID` shows the runs of a workflow id.",
+    (e.NotFound, "step"): "`perdure workflows history ID` shows its steps; --event-id takes any event.",
+    (e.WorkflowAlreadyStarted, "run_id"): "Reset the open run, without --run-id, or terminate it first.",
     (e.NotFound, "store"): (
         "sqlite:///jobs.db is relative to this folder, sqlite:////srv/jobs.db is absolute. `perdure migrate` or "
         "`perdure server` makes a new file."

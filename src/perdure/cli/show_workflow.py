@@ -34,7 +34,7 @@ def show_runs(views: Sequence[WorkflowView]) -> None:
         (
             view.workflow_id,
             view.run_id,
-            "stuck" if view.stuck else view.status,
+            "paused" if view.paused else "stuck" if view.stuck else view.status,
             time(view.started_at),
             view.type,
             view.queue,

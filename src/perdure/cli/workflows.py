@@ -1,5 +1,5 @@
-"""`perdure workflows`: start, look at, signal, query, update and end workflows from a shell. See exits.py for exit
-statuses."""
+"""`perdure workflows`: start, look at, signal, query, update, mend and end workflows from a shell. See exits.py for
+exit statuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from perdure.cli.show_workflow import plain_run, show_events, show_run, show_run
 from perdure.cli.values import Since, json_value
 from perdure.sdk.run_handle import AsyncWorkflowHandle
 
-cli = typer.Typer(help="Start, look at, signal, query, update and end workflows.", no_args_is_help=True)
+cli = typer.Typer(help="Start, look at, signal, query, update, mend and end workflows.", no_args_is_help=True)
 
 Id = Annotated[str, typer.Argument(help="Id of the workflow.")]
 Run = Annotated[str | None, typer.Option("--run-id", help="One certain run; the current one without it.")]
@@ -105,6 +105,9 @@ def list_workflows(
     id: Annotated[str | None, typer.Option(help="Workflow id.")] = None,
     queue: Annotated[str | None, typer.Option()] = None,
     since: Since = None,
+    lacks_version: Annotated[
+        str | None, typer.Option(help="Open runs of the --type without a marker of this version id.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000)] = 50,
     cursor: Annotated[str | None, typer.Option(help="The `next` of the page before.")] = None,
     server: Server = LOCAL,
@@ -128,6 +131,7 @@ def list_workflows(
             since=since,
             limit=limit,
             cursor=cursor,
+            lacks_version=lacks_version,
         ),
     )
     if json:
@@ -298,3 +302,56 @@ def terminate(
     """
     reply = call(server, api_key, namespace, lambda app: app.get_workflow_handle(id, run_id).terminate(reason))
     show_json(reply) if json else print(reply.state)
+
+
+@cli.command()
+def pause(
+    id: Id, run_id: Run = None, server: Server = LOCAL, api_key: ApiKey = None, namespace: Namespace = None,
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Run no code of a run until it is resumed; what its code does just now goes on to its end.
+
+    Example: perdure workflows pause order-4711
+    """
+    reply = call(server, api_key, namespace, lambda app: app.get_workflow_handle(id, run_id).pause())
+    show_json(reply) if json else print("paused")
+
+
+@cli.command()
+def resume(
+    id: Id, run_id: Run = None, server: Server = LOCAL, api_key: ApiKey = None, namespace: Namespace = None,
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Run the code of a paused run again.
+
+    Example: perdure workflows resume order-4711
+    """
+    reply = call(server, api_key, namespace, lambda app: app.get_workflow_handle(id, run_id).resume())
+    show_json(reply) if json else print("resumed")
+
+
+@cli.command()
+def reset(
+    id: Id,
+    event_id: Annotated[int | None, typer.Option(min=1, help="The last event that the new run keeps.")] = None,
+    step: Annotated[
+        str | None, typer.Option(help="Or the step that runs again first: the last one of this name.")
+    ] = None,
+    reason: Annotated[str, typer.Option()] = "",
+    run_id: Run = None,
+    server: Server = LOCAL,
+    api_key: ApiKey = None,
+    namespace: Namespace = None,
+    json: Json = False,
+) -> None:
+    """Begin a run again from an event, as a new run, and print its run id. The old one is terminated if it is open.
+
+    Example: perdure workflows reset order-4711 --event-id 4 --reason "a bug in the discount"
+    """
+    handle = call(
+        server,
+        api_key,
+        namespace,
+        lambda app: app.get_workflow_handle(id, run_id).reset(event_id=event_id, step=step, reason=reason),
+    )
+    show_json({"workflow_id": id, "run_id": handle.run_id}) if json else print(handle.run_id)

@@ -115,6 +115,7 @@ class StepCompleted(Attributes, tag=1002, frozen=True):
     event_type = _T.STEP_COMPLETED
     step_id: int
     result: Payloads = ()
+    held: bool = False  #: the code saw it with the next turn, and not at once
 
 
 class StepFailed(Attributes, tag=1003, frozen=True):
@@ -125,6 +126,7 @@ class StepFailed(Attributes, tag=1003, frozen=True):
     failure: Failure
     attempt: int = 1
     retry_in: float | None = None
+    held: bool = False
 
 
 # ------------------------------------------------------------------------------------- child and other workflows

@@ -219,6 +219,7 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
     run_id: bytes
     state: State
     last: int
+    waiting: bool = False  #: messages have come that this turn does not see
 
 
 class Changed(msgspec.Struct, frozen=True, gc=False):

@@ -283,8 +283,9 @@ class CompleteReply(Body):
 
 
 class Nudge(Body):
-    """Held until some leases of an incarnation should be beaten at once, because their tasks are to be canceled; empty
-    after `wait` seconds (at most 25). A hint that may come for nothing or not at all: the heartbeat tells."""
+    """Held until some leases of an incarnation should be beaten at once, because their tasks are to be canceled, or
+    turns should end soon, because messages have come; empty after `wait` seconds (at most 25). A hint that may come for
+    nothing or not at all: the heartbeat tells."""
 
     incarnation: int
     wait: float = 25.0

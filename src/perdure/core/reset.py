@@ -43,6 +43,10 @@ from perdure.core.events import (
     TimerCanceled,
     TimerFired,
     TimerStarted,
+    WorkflowExecutionCanceled,
+    WorkflowExecutionCompleted,
+    WorkflowExecutionContinuedAsNew,
+    WorkflowExecutionFailed,
     WorkflowExecutionSignaled,
     WorkflowExecutionStarted,
     WorkflowExecutionUpdateAccepted,
@@ -62,6 +66,13 @@ from perdure.core.states import Kind, State, is_closed
 from perdure.core.turn_effects import KEY_LIFE, activity, key_of
 
 _ACTIVITY_ENDS = (ActivityTaskCompleted, ActivityTaskFailed, ActivityTaskTimedOut, ActivityTaskCanceled)
+_CLOSING = (
+    WorkflowExecutionCompleted,
+    WorkflowExecutionFailed,
+    WorkflowExecutionCanceled,
+    WorkflowExecutionContinuedAsNew,
+)
+"""How a run closes by its own; how others close it is nothing that its code asked for."""
 _SENT = (
     StartChildWorkflowExecutionInitiated,
     SignalExternalWorkflowExecutionInitiated,
@@ -142,7 +153,7 @@ def _kept(history: Sequence[Event], last: int) -> list[Event]:
 def _ends_whole(history: Sequence[Event], last: int) -> bool:
     """Whether the code was at rest behind the event `last`: after what it was told, or after all that it asked for."""
     attributes = history[last - 1].attributes
-    if isinstance(attributes, (WorkflowTaskScheduled, WorkflowTaskStarted)):
+    if isinstance(attributes, (WorkflowTaskScheduled, WorkflowTaskStarted, *_CLOSING)):
         return False
     if isinstance(attributes, (WorkflowTaskCompleted, StepCompleted)):
         return True

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from perdure.core import commands as c
 from perdure.core import decide, pages
+from perdure.core.cron import next_after
 from perdure.core.effects import (
     Append,
     Change,
@@ -66,8 +67,11 @@ UPDATES_LOST = "the run closed before it answered the update"
 def start(command: c.Enqueue, now: int, rounds: Rounds) -> list[Effect]:
     """A new run, ready for its first turn (or delayed). Its input is kept by event 1 and not by the row."""
     assert command.start is not None
+    run, draft, signal = copy(command.start.run), command.start.event, command.start.signal
+    if run.cron is not None and not draft.initiator and (first := next_after(run.cron, now)) is not None:
+        command = replace(command, delay=max(command.delay, first - now))
     inserted = decide.enqueue(command, now, rounds)
-    task, run, draft = inserted.task, copy(command.start.run), command.start.event
+    task = inserted.task
     if run.paused:  # as the run is that it follows
         task.place = None
     run.id = task.id
@@ -89,8 +93,8 @@ def start(command: c.Enqueue, now: int, rounds: Rounds) -> list[Effect]:
     run.history_bytes = len(page.data)
     run.turn_scheduled_at = begins
     effects: list[Effect] = [inserted, PutRun(run), Append(page)]
-    if command.start.signal is not None:
-        effects += post(task, run, [command.start.signal], now, rounds)
+    if signal is not None:
+        effects += post(task, run, [signal], now, rounds)
     return effects
 
 
@@ -239,8 +243,11 @@ def cancel(
     task, now = decide.own(task, now)
     task.cancel_requested_at = now
     task.cancel_reason = request.cause or None
-    if run.event_count == 1 and task.state == State.ENQUEUED and run.previous_run_id is None:
-        return shut(task, run, WorkflowExecutionCanceled(), Cause.CANCEL, now, mint)
+    if run.event_count == 1 and task.state == State.ENQUEUED:
+        if run.previous_run_id is None:
+            return shut(task, run, WorkflowExecutionCanceled(), Cause.CANCEL, now, mint)
+        run = copy(run)
+        make_ready(task, run, now, rounds)  # no back-off holds it up
     effects = post(task, run, [request], now, rounds)
     if not any(isinstance(effect, Change) for effect in effects):
         effects.append(Change(task))

@@ -62,8 +62,11 @@ class StartStep(_Command, tag="step"):
 
 
 class CompleteStep(_Command, tag="step_done"):
+    """With `held` the code has not gone on from it: messages wait, which it is to see as well, so the turn ends."""
+
     step_id: int
     result: Payloads = ()
+    held: bool = False
 
 
 class FailStep(_Command, tag="step_failed"):
@@ -73,6 +76,7 @@ class FailStep(_Command, tag="step_failed"):
     failure: Failure
     attempt: int = 1
     retry_in: float | None = None
+    held: bool = False
 
 
 VERSION_MARKER = "version"

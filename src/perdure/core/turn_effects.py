@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from perdure.core import commands as c
 from perdure.core import decide, runs
 from perdure.core import turn_commands as t
+from perdure.core.cron import next_after
 from perdure.core.effects import Change, Effect, Insert, PassOn, Post
 from perdure.core.events import (
     ActivityTaskCanceled,
@@ -320,9 +321,15 @@ class TurnWriter:
 
     # ------------------------------------------------------------------------------------------------------- the end
     def _complete(self, command: t.CompleteWorkflow) -> None:
-        self._shared(command, WorkflowExecutionCompleted)
         self._task.result = pack(command.result)
         self.closing = Cause.SUCCEED
+        wait = self._until_again()
+        if wait is None:
+            self._shared(command, WorkflowExecutionCompleted)
+            return
+        new_id = self._mint.task_id(self._now)
+        self._shared(command, WorkflowExecutionCompleted, new_run_id=new_id)
+        self._again(new_id, wait, last_result=command.result, last_failure=None)
 
     def _fail(self, command: t.FailWorkflow) -> None:
         failure, task, run = command.failure, self._task, self._run
@@ -330,25 +337,46 @@ class TurnWriter:
         task.failure = pack(failure)
         self.closing = Cause.EXHAUST
         if policy is None or not failure.retryable or failure.type in policy.fatal_types:
-            self._shared(command, WorkflowExecutionFailed, retry_state="non_retryable_failure" if policy else "")
+            self._failed_for_good(command, "non_retryable_failure" if policy else "")
             return
         wait = backoff(policy, run.chain_attempt, self._mint)
-        late = run.chain_deadline is not None and self._now + wait >= run.chain_deadline
-        if late or run.chain_attempt >= policy.max_attempts:
-            state = "timeout" if late else "maximum_attempts_reached"
-            self._shared(command, WorkflowExecutionFailed, retry_state=state)
+        if self._too_late(wait) or run.chain_attempt >= policy.max_attempts:
+            self._failed_for_good(command, "timeout" if self._too_late(wait) else "maximum_attempts_reached")
             return
-        first = self._first()
         new_id = self._mint.task_id(self._now)
         self._shared(command, WorkflowExecutionFailed, retry_state="in_progress", new_run_id=new_id)
+        attempt = run.chain_attempt + 1
         event = replace(
-            first,
-            attempt=run.chain_attempt + 1,
-            initiator="retry",
-            last_failure=failure,
-            start_delay=wait / SECOND,
+            self._first(), attempt=attempt, initiator="retry", last_failure=failure, start_delay=wait / SECOND
         )
-        self._next_run(new_id, event, wait, run.chain_attempt + 1)
+        self._next_run(new_id, event, wait, attempt)
+
+    def _failed_for_good(self, command: t.FailWorkflow, retry_state: str) -> None:
+        """No retry follows; with cron the next run does."""
+        wait = self._until_again()
+        if wait is None:
+            self._shared(command, WorkflowExecutionFailed, retry_state=retry_state)
+            return
+        new_id = self._mint.task_id(self._now)
+        self._shared(command, WorkflowExecutionFailed, retry_state=retry_state, new_run_id=new_id)
+        self._again(new_id, wait, last_result=self._first().last_result, last_failure=command.failure)
+
+    def _until_again(self) -> int | None:
+        """Microseconds until the next run by cron; None without one."""
+        if self._run.cron is None or (at := next_after(self._run.cron, self._now)) is None:
+            return None
+        return None if self._too_late(at - self._now) else at - self._now
+
+    def _too_late(self, wait: int) -> bool:
+        deadline = self._run.chain_deadline
+        return deadline is not None and self._now + wait >= deadline
+
+    def _again(self, new_id: bytes, wait: int, *, last_result: Payloads, last_failure: Failure | None) -> None:
+        event = replace(
+            self._first(), attempt=1, initiator="cron", start_delay=wait / SECOND,
+            last_result=last_result, last_failure=last_failure,
+        )  # fmt: skip
+        self._next_run(new_id, event, wait, 1)
 
     def _cancel(self, command: t.CancelWorkflow) -> None:
         self._shared(command, WorkflowExecutionCanceled)

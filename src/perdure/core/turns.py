@@ -150,7 +150,7 @@ def append(
         effects += _end(task, run, command, writer, now, mint, rounds)
     else:  # the lock fences it: nothing of the row itself has changed
         effects += [PutRun(run), Change(task)] if failed else [PutRun(run)]
-    return effects, c.Appended(run.id, task.state, run.event_count)
+    return effects, c.Appended(run.id, task.state, run.event_count, _is_waiting(run))
 
 
 def _answered(task: Task, run: Run, command: c.Append) -> c.Outcome | None:
@@ -159,7 +159,7 @@ def _answered(task: Task, run: Run, command: c.Append) -> c.Outcome | None:
     if task.state == State.LEASED and lease.number == task.lease_number and lease.bits == task.lease_bits:
         ends = (command.after + count, command.after + count + 1)
         if run.turn_written and run.event_count > command.after and run.event_count in ends:
-            return c.Appended(run.id, task.state, run.event_count)
+            return c.Appended(run.id, task.state, run.event_count, _is_waiting(run))
         return None
     if lease.number == task.done_number and lease.bits == task.done_bits and task.done_number:
         if _closes(command):  # but the run is open
@@ -170,6 +170,10 @@ def _answered(task: Task, run: Run, command: c.Append) -> c.Outcome | None:
 
 def _closes(command: c.Append) -> bool:
     return bool(command.commands) and isinstance(command.commands[-1], CLOSING)
+
+
+def _is_waiting(run: Run) -> bool:
+    return run.inbox_count > run.turn_inbox
 
 
 def _check(command: c.Append, closes: bool, events: int) -> None:

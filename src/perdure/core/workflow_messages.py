@@ -340,6 +340,7 @@ class Appended(Body):
 
     state: str = ""
     last: int = 0
+    waiting: bool = False  #: messages have come that this turn does not see: it should end soon
     error: Problem | None = None
 
 

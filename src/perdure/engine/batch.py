@@ -112,10 +112,11 @@ class Batch:
                 return False
 
     def nudges(self) -> list[tuple[int, bytes]]:
-        """(Worker process, task) of leases whose tasks were asked to cancel."""
+        """(Worker process, task) of leases whose tasks were asked to cancel, or are runs that got a message."""
         canceled = (o.task_id for _, o in self.answers if isinstance(o, c.Changed) and o.cancel_requested)
         leased = [self.ledger.rows[task_id] for task_id in canceled if task_id in self.ledger.rows]
         leased += self._workflows.canceled
+        leased += self.ledger.posted_to()
         return [(task.session, task.id) for task in leased if task.session is not None]
 
     async def run(self, rows: Rows, marks: Marks | None, monotonic: float) -> None:

@@ -127,6 +127,11 @@ class Ledger:
                     older.append(task)
         return new, older
 
+    def posted_to(self) -> list[Task]:
+        """Runs that got messages while a worker has their turn in hand."""
+        runs = (self.rows.get(message.run_id) for message in self._posted)
+        return [run for run in runs if run is not None and run.state == State.LEASED]
+
     def next_alarm(self) -> int | None:
         """The earliest alarm that this batch sets."""
         rows = self.rows

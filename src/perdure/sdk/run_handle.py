@@ -19,7 +19,9 @@ from perdure.core.model import Failure
 from perdure.core.workflow_messages import (
     CancelWorkflow,
     DescribeWorkflow,
+    PauseWorkflow,
     QueryWorkflow,
+    ResetWorkflow,
     ResultWorkflow,
     RunReply,
     Signal,
@@ -158,6 +160,33 @@ class AsyncWorkflowHandle:
         body = TerminateWorkflow(self.id, self.run_id, reason, self._client.identity)
         return await (await self._client.service()).terminate_workflow(body)
 
+    async def pause(self) -> RunReply:
+        """Run no code of the open run until it is resumed; what its code does just now goes on to its end, and so do
+        activities and timers. Harmless when repeated. NotFound, or WorkflowClosed."""
+        return await self._pause(True)
+
+    async def resume(self) -> RunReply:
+        """Run the code of a paused run again. Harmless when repeated. NotFound, or WorkflowClosed."""
+        return await self._pause(False)
+
+    async def _pause(self, paused: bool) -> RunReply:
+        body = PauseWorkflow(self.id, self.run_id, paused)
+        return await self._client.sent(lambda service: service.pause_workflow(body))
+
+    async def reset(
+        self, *, event_id: int | None = None, step: str | None = None, reason: str = ""
+    ) -> AsyncWorkflowHandle:
+        """Begin the run again, open or closed, as a new run of the workflow id, whose handle this returns. It keeps
+        what the old one did up to the event `event_id`, or what came before the last step of the name `step`; of what
+        the code asked for at the same time all is kept or nothing. Signals that came later are kept too. The old run is
+        terminated if it is open; the new one is not paused.
+
+        NotFound, InvalidArgument for an event that nothing can begin again from (a child workflow that is under way,
+        say), WorkflowAlreadyStarted when this handle names a run and another one of the workflow id is open."""
+        body = ResetWorkflow(self.id, self.run_id, event_id, step, reason, request_id(), self._client.identity)
+        reply = await self._client.sent(lambda service: service.reset_workflow(body))
+        return AsyncWorkflowHandle(self._client, self.id, reply.run_id, True, self._result)
+
     async def describe(self) -> WorkflowView:
         """The run as it is now: its state, what it waits for, its open activities, timers and children."""
         return await (await self._client.service()).describe_workflow(DescribeWorkflow(self.id, self.run_id))
@@ -281,6 +310,18 @@ class WorkflowHandle:
     def terminate(self, reason: str = "") -> RunReply:
         """See AsyncWorkflowHandle.terminate."""
         return self._run(self._handle.terminate(reason))
+
+    def pause(self) -> RunReply:
+        """See AsyncWorkflowHandle.pause."""
+        return self._run(self._handle.pause())
+
+    def resume(self) -> RunReply:
+        """See AsyncWorkflowHandle.resume."""
+        return self._run(self._handle.resume())
+
+    def reset(self, *, event_id: int | None = None, step: str | None = None, reason: str = "") -> WorkflowHandle:
+        """See AsyncWorkflowHandle.reset."""
+        return WorkflowHandle(self._run(self._handle.reset(event_id=event_id, step=step, reason=reason)), self._run)
 
     def describe(self) -> WorkflowView:
         """See AsyncWorkflowHandle.describe."""

@@ -68,7 +68,8 @@ class RunOptions(TypedDict, total=False):
 
 class RunFilter(TypedDict, total=False):
     """Which runs a list shows. `status` is RUNNING, COMPLETED, FAILED, CANCELLED, TERMINATED, TIMED_OUT or
-    CONTINUED_AS_NEW; `limit` (50 by default, at most 1,000) is the size of a page."""
+    CONTINUED_AS_NEW; `limit` (50 by default, at most 1,000) is the size of a page. `lacks_version`, together with
+    `type`, asks for the open runs whose history has no marker of `ctx.patched` or `ctx.version` with this id."""
 
     status: str | None
     type: str | None
@@ -77,6 +78,7 @@ class RunFilter(TypedDict, total=False):
     since: datetime | None
     limit: int
     cursor: str | None
+    lacks_version: str | None
 
 
 class AsyncRuns:
@@ -174,7 +176,8 @@ class AsyncRuns:
 
     async def list_workflows(self, **filter: Unpack[RunFilter]) -> WorkflowPage:
         """Runs that pass all filters, newest first; `next` of a page is the `cursor` of the next. A page of RUNNING
-        ones may be short although more follow."""
+        ones may be short although more follow, and one with `lacks_version` even empty: it reads histories, a bounded
+        part of them for each page."""
         return await (await self.service()).find_workflows(FindWorkflows(**filter))
 
     def get_activity_handle(

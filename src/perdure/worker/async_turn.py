@@ -44,7 +44,7 @@ class AsyncTurn(TurnInHand):
             self.turns.drop(self.cached)
 
     def _activate(self, pages: list[bytes]) -> None:
-        self._busy = self._computing = True
+        self._busy = self._computing = self.sending = True
         ends, self._ends = self._ends, []
         self.unsaved = [*self.spared, *ends]
         self.turns.activations.add(_GoOn(self, pages, ends))
@@ -64,7 +64,9 @@ class AsyncTurn(TurnInHand):
             if final or done.commands:
                 self.send(done.after, done.commands, final=final, accepted=partial(self._accepted, claims, final))
             else:
+                self.sending = False
                 self._go_on()
+                self._settle()
 
     def _accepted(self, claims: list[StartStep], final: bool) -> None:
         cached = self.cached
@@ -97,10 +99,25 @@ class AsyncTurn(TurnInHand):
         if not self._busy:
             self._go_on()
 
+    def _hold(self) -> None:
+        """Steps have ended, and messages wait: the code is to see both, so the turn ends as soon as no step runs."""
+        assert self.cached is not None
+        machine = self.cached.instance.machine
+        ends, self._ends = self._ends, []
+        for end in ends:
+            machine.step_held(*end)
+        after, commands = machine.take()
+        self._busy = True
+        self.unsaved = ends
+        final = not self.attempts
+        self.send(after, commands, final=final, accepted=partial(self._accepted, [], final))
+
     def _go_on(self) -> None:
         """Nothing is under way but steps."""
         self._busy = False
-        if self._ends:
+        if self._ends and self.run.messages:
+            self._hold()
+        elif self._ends:
             self._activate([])
         elif not self.attempts:  # the worker leaves, and steps are claimed that it does not run
             self.leave(released(self.run))

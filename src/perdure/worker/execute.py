@@ -77,6 +77,7 @@ class Run:
         "entered",
         "environment",
         "heard_at",
+        "messages",
         "overran",
         "pid",
         "running",
@@ -106,6 +107,7 @@ class Run:
         self.overran = False  #: its start-to-close time is over
         self.acknowledged = False  #: the server knows that it was received
         self.beat_at = beat_at  #: when its next heartbeat is due, on the monotonic clock
+        self.messages = False  #: of a turn: some have come that it does not see
         self.heard_at = time.monotonic()  #: when the server last said that the lease holds
         self.sent_progress: object = None  #: what heartbeats brought to the server, told apart by identity
         self.sent_checkpoint: object = None

@@ -165,7 +165,10 @@ class Heartbeats:
         with self._lock:
             runs = [run for run in self._runs.values() if run.delivery.task_id in task_ids]
         for run in runs:
-            run.beat_at = now
+            if run.delivery.turn is None:
+                run.beat_at = now
+            else:
+                run.messages = True
         if runs:
             self._hasten(now)
 

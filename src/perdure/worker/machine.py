@@ -174,14 +174,14 @@ class Machine:
                     self._activate(event)
                     return True
             elif kind is e.StepCompleted or kind is e.StepFailed:
-                if self._is_undone(self._next):
+                if self._is_undone(self._next) or event.attributes.held:  # type: ignore[union-attr]
                     self._incoming.append(event)
                 elif self._apply_step(event):
                     self.activation = event.id
                     self._look_ahead(0)
                     return True
             elif kind not in _FRAMES:
-                if kind in COMMAND_EVENTS:
+                if kind in COMMAND_EVENTS and not _is_from_outside(event):
                     self._next -= 1
                     if (event_ := self._expected()) is not None:
                         raise self._diverged(missing(event_))
@@ -315,14 +315,10 @@ class Machine:
                 outcome = Outcome(status="completed", result=result or ())
             else:
                 again = None if step.pending.abandoned else retry_in
-                event_id = self._append(
-                    c.FailStep(step_id=step_id, failure=failure, attempt=step.attempt, retry_in=again)
-                )
                 if again is not None:
-                    timer = f"{STEP_TIMER}{step_id}:{step.attempt}"
-                    timer_id = self._append(c.StartTimer(task_id=mint_id(), timer_id=timer, start_to_fire=again))
-                    self._step_timers[timer_id] = step_id
+                    self._retry_later(step_id, step, failure, again)
                     continue
+                event_id = self._append(c.FailStep(step_id=step_id, failure=failure, attempt=step.attempt))
                 outcome = Outcome(status="failed", failure=failure)
             self.activation = event_id
             self._steps.pop(step_id).pending.end(outcome)
@@ -432,6 +428,29 @@ class Machine:
         """The append of the last `take` is in the history."""
         self.last_event_id = self._sent_up_to
 
+    def step_held(self, step_id: int, result: Payloads | None, failure: Failure | None, retry_in: float | None) -> None:
+        """As `step_ended`; but the code goes on from it with the next turn only, because messages wait."""
+        step = self._steps[step_id]
+        again = None if failure is None or step.pending.abandoned else retry_in
+        if again is not None:
+            self._retry_later(step_id, step, failure, again)
+            return
+        event: e.AnyAttributes
+        if failure is None:
+            event_id = self._append(c.CompleteStep(step_id=step_id, result=result or (), held=True))
+            event = e.StepCompleted(step_id=step_id, result=result or (), held=True)
+        else:
+            event_id = self._append(c.FailStep(step_id=step_id, failure=failure, attempt=step.attempt, held=True))
+            event = e.StepFailed(step_id=step_id, failure=failure, attempt=step.attempt, held=True)
+        self._incoming.append(Event(event_id, self.now, event))
+
+    def _retry_later(self, step_id: int, step: _Step, failure: Failure | None, again: float) -> None:
+        assert failure is not None
+        self._append(c.FailStep(step_id=step_id, failure=failure, attempt=step.attempt, retry_in=again))
+        timer = f"{STEP_TIMER}{step_id}:{step.attempt}"
+        timer_id = self._append(c.StartTimer(task_id=mint_id(), timer_id=timer, start_to_fire=again))
+        self._step_timers[timer_id] = step_id
+
     def is_open(self, step_id: int) -> bool:
         """Whether a step has begun and not ended."""
         return step_id in self._steps
@@ -451,6 +470,12 @@ class Machine:
 
 
 _FRAMES = frozenset((e.WorkflowTaskScheduled, e.WorkflowTaskCompleted, e.WorkflowTaskFailed, e.WorkflowTaskTimedOut))
+
+
+def _is_from_outside(event: Event) -> bool:
+    """Whether a cancel has closed a run before its code began."""
+    attributes = event.attributes
+    return isinstance(attributes, e.WorkflowExecutionCanceled) and not attributes.completed_event_id
 
 
 def _ended(pending: Pending) -> Pending:

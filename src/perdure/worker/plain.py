@@ -56,6 +56,10 @@ class Port(Protocol):
         """Whether steps run."""
         ...
 
+    def has_messages(self) -> bool:
+        """Whether messages have come that the code sees with the next turn."""
+        ...
+
     def swallowed(self, error: SwallowedError) -> None:
         """The code goes on and on though it should unwind."""
 
@@ -268,7 +272,23 @@ class PlainCode:
             except Dropped:
                 self.unwinding = True
                 raise
+        if port.has_messages():
+            self._hold(port, end)
         machine.step_ended(*end)
+
+    def _hold(self, port: Port, end: StepEnd) -> None:
+        """Messages wait, which the code is to see as well: the turn ends, once all steps that run have."""
+        machine = self.machine
+        machine.step_held(*end)
+        with guard.pausing():
+            try:
+                while port.is_running():
+                    machine.step_held(*port.next_end([]))
+            except Dropped:
+                self.unwinding = True
+                raise
+        self._last = machine.take()
+        self._unwind()
 
     def _unwind(self) -> None:
         self.unwinding = True

@@ -135,6 +135,9 @@ class PlainTurn(TurnInHand):
     def is_running(self) -> bool:
         return self._under_way > 0
 
+    def has_messages(self) -> bool:
+        return self.run.messages
+
     def swallowed(self, error: SwallowedError) -> None:
         self.turns.threads.tell(partial(self._unwound, turn_failure(error)))
 

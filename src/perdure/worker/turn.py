@@ -43,7 +43,7 @@ class TurnInHand:
         self.unsaved: list[StepEnd] = []  #: how steps ended that is not in the history yet
         self.spared = turns.spared.pop(self.turn.run_id, [])  #: the same, of an earlier turn that was put off
         self.last = 0  #: id of the last event of the history
-        self.sending = False
+        self.sending = False  #: the code has done what is not in the history yet
         self.sent = 0  #: bytes
         self.over = False
         self._quiet: list[Callable[[], None]] = []
@@ -88,6 +88,7 @@ class TurnInHand:
             self._refused(answer.error)
             return
         self.last = answer.last
+        self.run.messages |= answer.waiting
         self.unsaved = []
         accepted()
         self._settle()
@@ -102,7 +103,8 @@ class TurnInHand:
             log.info("%s; its turn here does not count: %s", self.run.loss(), problem.detail)
             self.leave(None)
         else:
-            self.fail(Failure(message=problem.detail, code=problem.code, type="AppendRefused"))
+            allowed = f"; the limit is {problem.limit}" if problem.limit else ""
+            self.fail(Failure(message=problem.detail + allowed, code=problem.code, type="AppendRefused"))
 
     # -------------------------------------------------------------------------------------------------------- steps
     def attempt(self, claim: StartStep, call: StepCall, ended: Callable[[StepEnd], None]) -> Attempt | StepEnd:

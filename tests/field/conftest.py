@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -29,5 +28,5 @@ async def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 async def app(url: str) -> AsyncIterator[AsyncPerdure]:
     """With the server in this process; it has no worker yet."""
-    async with asyncio.timeout(60), AsyncPerdure(url) as app:
+    async with AsyncPerdure(url) as app:
         yield app

@@ -16,15 +16,17 @@ Look = Callable[[WorkflowView], object]
 
 
 async def until(condition: Callable[[], Awaitable[object]]) -> None:
-    while not await condition():
-        await asyncio.sleep(0.005)
+    async with asyncio.timeout(20):
+        while not await condition():
+            await asyncio.sleep(0.005)
 
 
 async def shows(run: AsyncWorkflowHandle, look: Look) -> WorkflowView:
     """The run once it looks like that."""
-    while not look(view := await run.describe()):
-        await asyncio.sleep(0.005)
-    return view
+    async with asyncio.timeout(20):
+        while not look(view := await run.describe()):
+            await asyncio.sleep(0.005)
+        return view
 
 
 async def waits(run: AsyncWorkflowHandle) -> WorkflowView:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from perdure import AsyncPerdure, TaskCanceled, WorkflowContext, workflow
+from perdure.testing import Replayer
 
 ran: list[str] = []
 
@@ -53,5 +54,9 @@ async def test_a_cancel_and_a_signal_come_between_two_steps(flow: object, store:
         with pytest.raises(TaskCanceled):
             await run.result(timeout=10)
         assert await other.result(timeout=10) == ["hello"]
+        for one in (run, other):
+            history = await one.history()
+            assert any(getattr(event.attributes, "held", False) for event in history.events)
+            Replayer().replay(history).check()
     assert ran.count("canceled") <= 5
     assert ran.count("signaled") <= 5

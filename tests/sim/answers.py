@@ -146,7 +146,7 @@ class Answers:
     def _told(self, command: c.Tell, outcome: c.Told) -> None:
         match command.message:
             case WorkflowExecutionSignaled() as signal:
-                self._seen.runs.acknowledged(value_of(signal.input))
+                self._seen.runs.stored(value_of(signal.input), outcome.run_id)
             case UpdateRequest():
                 assert outcome.answer_id is not None
                 if not self._seen.exists(outcome.answer_id):

@@ -68,6 +68,7 @@ class Past:
         self.canceled: set[int] = set()  #: timers
         self.ended: set[int] = set()
         self.steps: dict[int, int] = {}  #: the last attempt that was claimed
+        self.failed_steps: dict[int, int] = {}  #: the last attempt that failed and is followed by another
         self.done_steps: set[int] = set()
         self.signals: list[str] = []
         self.waited: list[str] = []
@@ -130,7 +131,11 @@ class Past:
             if attributes.attempt != self.steps.get(attributes.step_id, 0) + 1:
                 self._fail("steps", f"{_shown(event)}: the attempt before was {self.steps.get(attributes.step_id)}")
             self.steps[attributes.step_id] = attributes.attempt
-        elif kind is e.StepCompleted or (kind is e.StepFailed and attributes.retry_in is None):
+        elif kind is e.StepFailed and attributes.retry_in is not None:
+            if self.failed_steps.get(attributes.step_id, 0) >= self.steps.get(attributes.step_id, 0):
+                self._fail("steps", f"{_shown(event)} is the second end of attempt {attributes.attempt}")
+            self.failed_steps[attributes.step_id] = attributes.attempt
+        elif kind is e.StepCompleted or kind is e.StepFailed:
             if attributes.step_id in self.done_steps or attributes.step_id not in self.steps:
                 self._fail("steps", f"{_shown(event)} of a step that does not run")
             self.done_steps.add(attributes.step_id)

@@ -213,6 +213,13 @@ class Runs:
         return isinstance(past.closed, e.WorkflowExecutionCanceled) and past.closed.completed_event_id > 0
 
     # ------------------------------------------------------------------------------------------------------- questions
+    def stored(self, text: str, run_id: bytes) -> None:
+        """A server says that a run has this signal; it may have been terminated in the same commit."""
+        past = self.pasts[run_id]
+        if past.closed is not None and not isinstance(past.closed, BY_CODE):
+            self._texts.setdefault(text, run_id)
+        self.acknowledged(text)
+
     def acknowledged(self, text: str) -> None:
         """A client was told that its signal is kept."""
         if text not in self._texts:

@@ -63,18 +63,19 @@ def prepared(task: Task, run: Run, messages: Sequence[Message]) -> tuple[list[Ev
     assert run.turn_prepared_at is not None
     events: list[Event] = []
     updates: list[UpdateRequest] = []
-    last = run.event_count
+    last, at = run.event_count, run.turn_scheduled_at  # one that came during the turn before has an earlier time
     for message in messages:
         if message.seq > run.turn_inbox:
             break
         if message.kind == MessageKind.UPDATE:
             updates.append(unpack(message.body, UpdateRequest))
             continue
+        at = max(at, message.at)
         for attributes in runs.news_of(message):
             last += 1
             if isinstance(attributes, _CLOSED) and events and isinstance(events[-1].attributes, ActivityTaskStarted):
                 attributes = replace(attributes, started_event_id=last - 1)
-            events.append(Event(last, max(message.at, run.turn_scheduled_at), attributes))
+            events.append(Event(last, at, attributes))
     scheduled = max(run.turn_scheduled_at, events[-1].time if events else 0)
     attempt = run.failures + 1
     events.append(Event(last + 1, scheduled, WorkflowTaskScheduled(task_queue=task.queue, attempt=attempt)))

@@ -8,10 +8,12 @@ from tests.sim.mutants import (  # noqa: F401
     ends,
     fence,
     findings,
+    flows,
     keys,
     locks,
     polls,
     sessions,
+    turns,
     views,
     workers,
 )

@@ -48,6 +48,7 @@ class Draft:
         self._next = NUMBERS + 10_000 * number
         self._source = source
         self._alone = not world.plan.company
+        self._racing = 0  #: in what may be thrown away, with the faults that it has
         self.longest = 0.0  #: seconds that it may take, failures of the world aside
 
     def given(self, depth: int = 0) -> dict[str, Any]:
@@ -77,11 +78,13 @@ class Draft:
         return found
 
     def _op(self, depth: int) -> list[Any]:
-        kinds = {"work": 5, "act": 3, "sleep": 3, "many": 1, "notes": 1, "crash": 1, "call_off": 1, "until": 1}
+        kinds: dict[str, float] = {"work": 5, "act": 3, "sleep": 3, "many": 1, "notes": 1, "crash": 1, "call_off": 1, "until": 1}
         if not self._alone:
             kinds |= {"hear": 2, "tell": 3, "stop": 0.3, "together": 2, "race": 1}
         if depth < 2:
             kinds |= {"child": 2, "begin": 1}
+        if self._racing:
+            del kinds["crash"]
         kind = self._source.choices([*kinds], [*kinds.values()])[0]
         made = getattr(self, f"_{kind}", None)
         return [kind, *(made(depth) if made is not None else ())]
@@ -148,7 +151,10 @@ class Draft:
         return ([[self._op(depth + 1) for _ in range(2)] for _ in range(self._source.choice((2, 3)))],)
 
     def _race(self, depth: int) -> tuple[Any, ...]:
-        return ([[self._op(depth + 1)] for _ in range(2)],)
+        self._racing += 1
+        parts = [[self._op(depth + 1)] for _ in range(2)]
+        self._racing -= 1
+        return (parts,)
 
     def _child(self, depth: int) -> tuple[Any, ...]:
         source = self._source

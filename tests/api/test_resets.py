@@ -236,5 +236,3 @@ async def test_over_rest(rest: Rest, engine: Engine) -> None:
         assert answer.body["code"] == code, answer.body
     missing = await rest("GET", "/v1/workflows?lacks_version=x")
     assert (missing.status, missing.body["field"]) == (400, "type")
-
-

@@ -121,3 +121,30 @@ async def test_what_was_sent_to_others_is_not_sent_again(drive: Drive, flows: Fl
     turn = await flows.turn()
     assert turn.task.id == new_id
     assert "ExternalWorkflowExecutionSignaled" in turn.names
+
+
+async def test_a_run_that_outlived_its_key_begins_again(drive: Drive, flows: Flows, clock: SteppedClock) -> None:
+    """A workflow id is remembered for a time from its start on; a run that was open longer is kept after that."""
+    run_id = await flows.start()
+    await (await flows.turn()).append(DONE)
+    clock.advance(40 * 86_400)
+    store = drive.engine.store
+    async with store.batch() as rows:
+        await rows.trim_keys(100, 1)
+    name = ("default", "", "workflow", "wf")
+    assert await store.find_key(name) is None
+    new_id = await _reset(drive, flows, run_id, 4)
+    key = await store.find_key(name)
+    assert key is not None and key.task_id == new_id
+    assert (await (await flows.turn()).append(DONE)).state == State.SUCCEEDED
+
+
+async def test_a_history_that_is_too_old_is_read_again(drive: Drive, flows: Flows) -> None:
+    run_id = await flows.start()
+    await (await flows.turn()).append(timer())
+    command = c.Reset(
+        namespace="default", workflow_id="wf", run_id=run_id, event_id=1, history=(await flows.history(run_id))[:-1],
+        task=await drive.read(run_id), run=await flows.run(run_id), new_run_id=MINT.task_id(drive.engine.now()),
+    )  # fmt: skip
+    assert await drive.one(command) == c.Stale()
+    assert await drive.state(run_id) == State.WAITING

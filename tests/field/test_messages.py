@@ -11,12 +11,14 @@ import pytest
 
 from perdure import (
     AsyncPerdure,
+    Context,
     NotFound,
     NoWorker,
     QueryFailed,
     UpdateFailed,
     WaitTimeout,
     WorkflowClosed,
+    task,
     workflow,
 )
 from perdure.core.events import MarkerRecorded
@@ -73,42 +75,39 @@ async def test_b089_updates_meet_runs_that_roll_over(app: AsyncPerdure) -> None:
 
 @pytest.mark.parametrize("ends", ["returns", "fails", "continues", "terminated"])
 async def test_b091_callers_of_handlers_that_are_left_behind_hear_of_it_at_once(app: AsyncPerdure, ends: str) -> None:
-    """The workflow ends while two updates wait for a step; the history names them. With `all_handlers_finished` the end waits
-    for them."""
+    """The workflow ends while two updates wait for an activity; the history names them. With `all_handlers_finished` the
+    end waits for them."""
     gate = asyncio.Event()
 
-    async def slow() -> str:
+    @task
+    async def slow(ctx: Context, payload: None) -> str:
         await gate.wait()
         return "done"
 
     @workflow(name="hasty")
     async def hasty(ctx: Any, patient: bool) -> str:
         async def change(value: int) -> str:
-            return await ctx.step("slow", slow)
+            return await ctx.execute_activity(slow)
 
         ctx.on_update("change", change)
         await ctx.wait_for_signal("end")
         if patient:
             await ctx.wait_condition(ctx.all_handlers_finished)
-        if ends == "fails":
+        elif ends == "fails":
             raise ValueError("end")
-        if ends == "continues" and not patient:
+        elif ends == "continues":
             ctx.continue_as_new(True)
         return "returned"
 
-    async with app.worker():
+    async with app.worker(drain_seconds=0.1):
         run = await app.start_workflow(hasty, False, id="hasty")
         updates = [await run.start_update("change", n, timeout=10) for n in range(2)]
-        asking = [asyncio.create_task(update.result(20)) for update in updates]
+        asking = [asyncio.create_task(update.result(10)) for update in updates]
         begun = time.monotonic()
-        if ends == "terminated":
-            await run.terminate("enough")
-        else:
-            await run.signal("end")
-        for ask in asking:
-            with pytest.raises(UpdateFailed) as caught:
-                await ask
-            assert caught.value.failure.code == "workflow_closed"
+        await (run.terminate("enough") if ends == "terminated" else run.signal("end"))
+        for ended in await asyncio.gather(*asking, return_exceptions=True):
+            assert isinstance(ended, UpdateFailed)
+            assert ended.failure.code == "workflow_closed"
         assert time.monotonic() - begun < 3
         markers = [marker.marker_name for marker in await found(run, MarkerRecorded)]
         assert markers == ([] if ends == "terminated" else ["unfinished_handlers"])
@@ -120,7 +119,37 @@ async def test_b091_callers_of_handlers_that_are_left_behind_hear_of_it_at_once(
             gate.set()
             assert [await update.result(10), await other.result(10)] == ["done", "returned"]
             assert await found(other, MarkerRecorded) == []
-        gate.set()
+
+
+async def test_b091_an_end_does_not_wait_for_steps_of_handlers(app: AsyncPerdure) -> None:
+    """The same with handlers that are in the middle of a step in the worker that runs the code."""
+    stopped = asyncio.Event()
+
+    async def slow() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    @workflow(name="hasty")
+    async def hasty(ctx: Any) -> str:
+        async def change(value: int) -> None:
+            await ctx.step("slow", slow)
+
+        ctx.on_update("change", change)
+        await ctx.step("quick", lambda: None)
+        return "returned"
+
+    run = await app.start_workflow(hasty)
+    asking = [asyncio.create_task(run.update("change", n, timeout=10)) for n in range(2)]
+    await shows(run, lambda view: view.pending_signals == 2)
+    async with app.worker(drain_seconds=0.1):
+        assert await run.result(5) == "returned"
+        for ended in await asyncio.gather(*asking, return_exceptions=True):
+            assert isinstance(ended, UpdateFailed)
+            assert ended.failure.code == "workflow_closed"
+        await asyncio.wait_for(stopped.wait(), 5)
+    assert [marker.marker_name for marker in await found(run, MarkerRecorded)] == ["unfinished_handlers"]
 
 
 @pytest.mark.parametrize("style", ["async", "plain"])

@@ -86,6 +86,7 @@ class Story:
         ctx, given = self._ctx, self.book.given
         try:
             yield from self.part(given["ops"])
+            yield from self._rest()
         except STOPPED:
             self.book.log.append("canceled")
             if given["stubborn"]:
@@ -93,6 +94,11 @@ class Story:
             with ctx.shielded():
                 yield lambda: ctx.step("clean up", self._world.steps.plain, 0, 0, 0.0)
             raise
+
+    def _rest(self) -> Calls:
+        """Plain code hears of signals where it waits, and nowhere else."""
+        if not self._async:
+            yield lambda: self._ctx.sleep(0.001)
 
     def part(self, ops: list[Any]) -> Calls:
         for op in ops:
@@ -204,7 +210,7 @@ class Story:
 
     def _again(self, ops: list[Any]) -> Calls:
         """Continue as new, with what was seen so far."""
-        yield from ()
+        yield from self._rest()
         self._ctx.continue_as_new(self.book.given | {"ops": ops, "seen": list(self.book.seen)})
 
 

@@ -176,7 +176,7 @@ class Reset(msgspec.Struct, kw_only=True, gc=False):
 
     namespace: str
     workflow_id: str
-    run_id: bytes | None
+    run_id: bytes
     event_id: int
     history: list[Event]
     task: Task

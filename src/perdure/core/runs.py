@@ -116,6 +116,11 @@ def may_follow(last: Task | None, id_reuse: str) -> bool:
     return id_reuse == "allow_duplicate_failed_only" and last.state != State.SUCCEEDED
 
 
+def own(task: Task, run: Run, now: int) -> tuple[Task, int]:
+    """As decide.own, with a time that is not before what the turn in hand has written."""
+    return decide.own(task, max(now, run.turn_prepared_at or 0))
+
+
 def post(task: Task, run: Run, body: list[AnyAttributes] | UpdateRequest, now: int, rounds: Rounds) -> list[Effect]:
     """One more message. A turn that is in hand does not see it; the next one will (SIG-02)."""
     run = copy(run)
@@ -240,7 +245,7 @@ def cancel(
     in a run before it, is closed (CANC-05)."""
     if task.cancel_requested_at is not None:
         return []
-    task, now = decide.own(task, now)
+    task, now = own(task, run, now)
     task.cancel_requested_at = now
     task.cancel_reason = request.cause or None
     if run.event_count == 1 and task.state == State.ENQUEUED:
@@ -258,7 +263,7 @@ def pause(task: Task, run: Run, paused: bool, now: int, rounds: Rounds) -> list[
     """Begin no turn until it is resumed; the one in hand goes on to its end. Repeating it changes nothing."""
     if run.paused == paused:
         return []
-    task, now = decide.own(task, now)
+    task, now = own(task, run, now)
     run = copy(run)
     run.paused = paused
     if task.state == State.ENQUEUED and (task.place is not None or task.ready_at is None):
@@ -268,7 +273,7 @@ def pause(task: Task, run: Run, paused: bool, now: int, rounds: Rounds) -> list[
 
 def terminate(task: Task, run: Run, reason: str, identity: str, now: int, mint: Mint) -> list[Effect]:
     """Close it without asking (RPLY-40)."""
-    task, now = decide.own(task, now)
+    task, now = own(task, run, now)
     failure = Failure(message=reason or "terminated", code="terminated", type="Terminated", retryable=False)
     event = WorkflowExecutionTerminated(reason=reason, identity=identity)
     return shut(task, run, event, Cause.TERMINATE, now, mint, pack(failure))
@@ -330,7 +335,7 @@ def swept(child: Task, run: Run | None, now: int, mint: Mint, rounds: Rounds) ->
 
 def ring(task: Task, run: Run, now: int, mint: Mint, rounds: Rounds, hold_until: int) -> list[Effect]:
     """The alarm of a run: its time-outs, then its lease, then the end of a delay or back-off."""
-    task, now = decide.own(task, now)
+    task, now = own(task, run, now)
     if task.deadline is not None and task.deadline <= now:
         failure = Failure(message="the run or execution time-out is over", code="workflow_timeout", type="Timeout")
         return shut(task, run, WorkflowExecutionTimedOut(), Cause.TIME_OUT, now, mint, pack(failure))

@@ -104,7 +104,7 @@ def append(
     `first` gives event 1 of this run."""
     if repeated := _answered(task, run, command):
         return [], repeated
-    task, now = decide.own(task, now)
+    task, now = runs.own(task, run, now)
     run = copy(run)
     effects: list[Effect] = []
     written: list[Event] = []
@@ -147,6 +147,7 @@ def append(
     effects += writer.effects
     if unhandled:
         return [*effects, *_put_off(task, run, now, rounds)], UnhandledMessages()
+    run.turn_prepared_at = max(now, writer.events[-1].time if writer.events else 0)
     if command.final:
         effects += _end(task, run, command, writer, now, mint, rounds)
     else:  # the lock fences it: nothing of the row itself has changed
@@ -254,7 +255,7 @@ def fail(
     lease = command.lease
     if task.state != State.LEASED or lease.number != task.lease_number or lease.bits != task.lease_bits:
         return [], decide.recorded(task, command)
-    task, now = decide.own(task, now)
+    task, now = runs.own(task, run, now)
     run = copy(run)
     effects: list[Effect] = []
     failure = Failure(message="the turn failed") if command.failure is None else unpack(command.failure, Failure)
@@ -295,7 +296,7 @@ def release(task: Task, run: Run, command: c.Complete, now: int, rounds: Rounds)
     lease = command.lease
     if task.state != State.LEASED or lease.number != task.lease_number or lease.bits != task.lease_bits:
         return [], decide.recorded(task, command)
-    task, now = decide.own(task, now)
+    task, now = runs.own(task, run, now)
     run = copy(run)
     _over(task, run)
     run.sticky_session = None

@@ -422,7 +422,7 @@ def _reserves_keys(command: c.Command) -> bool:
     match command:
         case c.Enqueue(key=key):
             return key is not None
-        case c.Tell():
+        case c.Tell() | c.Reset():
             return True
         case c.Append(commands=wanted):
             return any(isinstance(one, StartChildWorkflow) for one in wanted)

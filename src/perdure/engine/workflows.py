@@ -10,7 +10,7 @@ inboxes behind the locks, and asks core/ what follows.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from typing import Any
 
 from perdure.core import commands as c
@@ -37,7 +37,7 @@ from perdure.core.reset import reset
 from perdure.core.rounds import Rounds
 from perdure.core.run import Page, Run, UpdateRequest
 from perdure.core.states import Cause, Kind, State, is_closed
-from perdure.core.turn_effects import key_of
+from perdure.core.turn_effects import KEY_LIFE, key_of
 from perdure.engine.dispatch import Prepared
 from perdure.engine.errands import Errands
 from perdure.engine.gather import Item
@@ -75,11 +75,15 @@ class Workflows:
         names = {item: key_of(command.namespace, command.workflow_id) for item, command in addressed}
         names = {i: n for i, n in names.items() if isinstance(i.command, c.Reset) or not i.command.run_id}  # type: ignore[union-attr]
         holders = await rows.read_keys(sorted(set(names.values()))) if names else {}
+        holders |= await self._kept_no_more(rows, addressed, names, holders)
         known: Items = []
         for item, command in addressed:
             holder = holders.get(names[item]) if item in names else None
             target = command.run_id or (holder.task_id if holder else None)
-            if target is None or (holder is None and isinstance(command, c.Reset)):
+            if holder is None and isinstance(command, c.Reset):
+                self.answers.append((item, c.Stale()))  # another run has just got the workflow id
+                continue
+            if target is None:
                 self.answers.append((item, NotFound("there is no such workflow", field="workflow_id")))
                 continue
             if holder is not None and isinstance(command, c.Reset) and command.digest == holder.digest != b"":
@@ -90,6 +94,18 @@ class Workflows:
             known.append((item, command))
         self._names = names
         return known
+
+    async def _kept_no_more(
+        self, rows: Rows, addressed: Items, names: Mapping[Item, KeyName], holders: Container[KeyName]
+    ) -> dict[KeyName, Key]:
+        """A run that closed long ago may have outlived the key of its workflow id: it gets that again."""
+        free = {
+            names[item]: Key(*names[item], command.run_id, b"", rows.now + KEY_LIFE)
+            for item, command in addressed
+            if isinstance(command, c.Reset) and names[item] not in holders
+        }
+        reserved = await rows.reserve_keys([free[name] for name in sorted(free)]) if free else set()
+        return {name: free[name] for name in reserved}
 
     def target(self, onto: Mapping[Item, bytes]) -> Iterable[Item]:
         """These commands are about these runs."""
@@ -421,7 +437,7 @@ class Workflows:
 
     def lose(self, task: Task, reason: str, now: int) -> None:
         """The worker process that had the turn is gone."""
-        task, now = decide.own(task, now)
+        task, now = runs.own(task, self._ledger.runs[task.id], now)
         self.apply(runs.lose(task, self._ledger.runs[task.id], reason, now, self._rounds), now)
 
 

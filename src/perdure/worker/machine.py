@@ -104,11 +104,12 @@ class Instance(Protocol):
 class _Step:
     """A step that has not ended."""
 
-    __slots__ = ("attempt", "claimed", "pending")
+    __slots__ = ("attempt", "claimed", "failed", "pending")
 
     def __init__(self, pending: Pending, attempt: int, claimed: bool) -> None:
         self.pending = pending
         self.attempt = attempt
+        self.failed = False  #: the last attempt, and another one follows
         self.claimed = claimed  #: by a worker that the history tells of; whether it ran to its end is unknown
 
 
@@ -277,7 +278,8 @@ class Machine:
         attributes: Any = event.attributes
         completed = isinstance(attributes, e.StepCompleted)
         if not completed and attributes.retry_in is not None:
-            self._steps[attributes.step_id].claimed = False
+            step = self._steps[attributes.step_id]
+            step.claimed, step.failed = False, True
             return False
         outcome = (
             Outcome(status="completed", result=attributes.result, event=event)
@@ -300,7 +302,7 @@ class Machine:
 
     def _claim(self, step_id: int, step: _Step) -> TurnCommand:
         step.attempt += 1
-        step.claimed = False
+        step.claimed = step.failed = False
         command = c.StartStep(step_id=step_id, name=step.pending.command.name, attempt=step.attempt)
         self._append(command)
         return command
@@ -314,9 +316,8 @@ class Machine:
                 event_id = self._append(c.CompleteStep(step_id=step_id, result=result or ()))
                 outcome = Outcome(status="completed", result=result or ())
             else:
-                again = None if step.pending.abandoned else retry_in
-                if again is not None:
-                    self._retry_later(step_id, step, failure, again)
+                if retry_in is not None and not step.pending.abandoned:
+                    self._retry_later(step_id, step, failure, retry_in)
                     continue
                 event_id = self._append(c.FailStep(step_id=step_id, failure=failure, attempt=step.attempt))
                 outcome = Outcome(status="failed", failure=failure)
@@ -393,7 +394,7 @@ class Machine:
                 self._apply_step(event)
             elif kind is e.StepStarted and attributes.attempt > 1:
                 step = self._steps[attributes.step_id]
-                step.attempt, step.claimed = attributes.attempt, True
+                step.attempt, step.claimed, step.failed = attributes.attempt, True, False
             elif kind is e.TimerStarted and attributes.timer_id.startswith(STEP_TIMER):
                 self._step_timers[event.id] = int(attributes.timer_id.split(":")[1])
             elif kind is not e.MarkerRecorded or attributes.marker_name != c.VERSION_MARKER:
@@ -431,29 +432,28 @@ class Machine:
     def step_held(self, step_id: int, result: Payloads | None, failure: Failure | None, retry_in: float | None) -> None:
         """As `step_ended`; but the code goes on from it with the next turn only, because messages wait."""
         step = self._steps[step_id]
-        again = None if failure is None or step.pending.abandoned else retry_in
-        if again is not None:
-            self._retry_later(step_id, step, failure, again)
-            return
-        event: e.AnyAttributes
-        if failure is None:
-            event_id = self._append(c.CompleteStep(step_id=step_id, result=result or (), held=True))
-            event = e.StepCompleted(step_id=step_id, result=result or (), held=True)
-        else:
+        if failure is not None and retry_in is not None and not step.pending.abandoned:
+            self._retry_later(step_id, step, failure, retry_in)
+        elif failure is not None:
             event_id = self._append(c.FailStep(step_id=step_id, failure=failure, attempt=step.attempt, held=True))
-            event = e.StepFailed(step_id=step_id, failure=failure, attempt=step.attempt, held=True)
-        self._incoming.append(Event(event_id, self.now, event))
+            failed = e.StepFailed(step_id=step_id, failure=failure, attempt=step.attempt, held=True)
+            self._incoming.append(Event(event_id, self.now, failed))
+        else:
+            event_id = self._append(c.CompleteStep(step_id=step_id, result=result or (), held=True))
+            ended = e.StepCompleted(step_id=step_id, result=result or (), held=True)
+            self._incoming.append(Event(event_id, self.now, ended))
 
-    def _retry_later(self, step_id: int, step: _Step, failure: Failure | None, again: float) -> None:
-        assert failure is not None
+    def _retry_later(self, step_id: int, step: _Step, failure: Failure, again: float) -> None:
+        step.failed = True
         self._append(c.FailStep(step_id=step_id, failure=failure, attempt=step.attempt, retry_in=again))
         timer = f"{STEP_TIMER}{step_id}:{step.attempt}"
         timer_id = self._append(c.StartTimer(task_id=mint_id(), timer_id=timer, start_to_fire=again))
         self._step_timers[timer_id] = step_id
 
     def is_open(self, step_id: int) -> bool:
-        """Whether a step has begun and not ended."""
-        return step_id in self._steps
+        """Whether the last attempt of a step was claimed, and has not ended."""
+        step = self._steps.get(step_id)
+        return step is not None and not step.failed
 
     def open_steps(self) -> list[TurnCommand]:
         """Live: StartStep commands that the history has claimed but not ended (their worker died): to be claimed again

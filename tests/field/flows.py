@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from perdure import AsyncPerdure, AsyncWorkflowHandle, LeaseLost
 from perdure.client.base import Service
 from perdure.core.messages import CloseSession
@@ -13,6 +15,9 @@ from perdure.core.workflow_messages import Appended, AppendReply, Appends, Workf
 from perdure.worker.worker import Worker
 
 Look = Callable[[WorkflowView], object]
+
+one_store = pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+"""For cases of the worker and the SDK, which no store knows of."""
 
 
 async def until(condition: Callable[[], Awaitable[object]]) -> None:

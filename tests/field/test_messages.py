@@ -15,6 +15,7 @@ from perdure import (
     NotFound,
     NoWorker,
     QueryFailed,
+    TaskTerminated,
     UpdateFailed,
     WaitTimeout,
     WorkflowClosed,
@@ -24,12 +25,12 @@ from perdure import (
 from perdure.core.events import MarkerRecorded
 from perdure.sdk.definition import Workflow
 from perdure.worker import instances
-from tests.field.flows import found, names, shows, until, waits
+from tests.field.flows import found, names, one_store, shows, waits
 
 
 async def test_b089_updates_meet_runs_that_roll_over(app: AsyncPerdure) -> None:
-    """200 updates from 20 callers to a workflow that continues as new after each ten: each caller hears of a result, or that
-    the run had closed; what is answered was applied once, and nothing else."""
+    """200 updates from 20 callers to a workflow that continues as new after each ten: each caller hears of a result, or
+    that the run had closed; what is answered was applied once, and nothing else."""
 
     @workflow(name="ledger")
     async def ledger(ctx: Any, done: list[int]) -> list[int]:
@@ -45,9 +46,7 @@ async def test_b089_updates_meet_runs_that_roll_over(app: AsyncPerdure) -> None:
         ctx.on_signal("end", lambda value: ended.append(True))
         await ctx.wait_condition(lambda: len(done) >= begun + 10 or ended)
         await ctx.wait_condition(ctx.all_handlers_finished)
-        if ended:
-            return done
-        ctx.continue_as_new(done)
+        return done if ended else ctx.continue_as_new(done)
 
     answers: list[int] = []
     refused: list[str] = []
@@ -73,10 +72,11 @@ async def test_b089_updates_meet_runs_that_roll_over(app: AsyncPerdure) -> None:
     assert len(answers) > 150
 
 
+@one_store
 @pytest.mark.parametrize("ends", ["returns", "fails", "continues", "terminated"])
 async def test_b091_callers_of_handlers_that_are_left_behind_hear_of_it_at_once(app: AsyncPerdure, ends: str) -> None:
-    """The workflow ends while two updates wait for an activity; the history names them. With `all_handlers_finished` the
-    end waits for them."""
+    """The workflow ends while two updates wait for an activity; the history names them. With `all_handlers_finished`
+    the end waits for them."""
     gate = asyncio.Event()
 
     @task
@@ -121,6 +121,7 @@ async def test_b091_callers_of_handlers_that_are_left_behind_hear_of_it_at_once(
             assert await found(other, MarkerRecorded) == []
 
 
+@one_store
 async def test_b091_an_end_does_not_wait_for_steps_of_handlers(app: AsyncPerdure) -> None:
     """The same with handlers that are in the middle of a step in the worker that runs the code."""
     stopped = asyncio.Event()
@@ -154,8 +155,8 @@ async def test_b091_an_end_does_not_wait_for_steps_of_handlers(app: AsyncPerdure
 
 @pytest.mark.parametrize("style", ["async", "plain"])
 async def test_b092_messages_before_the_first_turn(app: AsyncPerdure, style: str) -> None:
-    """Three signals and an update while no worker is up: the initialiser runs first, then the handlers, then the code, which
-    sees all; also when it returns at once. 20 signal-with-start at once make one run."""
+    """Three signals and an update while no worker is up: the initialiser runs first, then the handlers, then the code,
+    which sees all; also when it returns at once. 20 signal-with-start at once make one run."""
 
     @workflow(name="early")
     class Early:
@@ -213,19 +214,17 @@ async def test_b093_no_signal_is_lost_between_two_runs(app: AsyncPerdure, style:
 
     @workflow(name="rolls")
     async def rolls(ctx: Any, seen: list[list[int]]) -> list[list[int]]:
-        for _ in range(7):
-            if len(seen) == 300:
-                return seen
-            seen.append(await ctx.wait_for_signal("item"))
-        ctx.continue_as_new(seen)
+        begun = len(seen)
+        ctx.on_signal("item", seen.append)
+        await ctx.wait_condition(lambda: len(seen) >= min(begun + 7, 300))
+        return seen if len(seen) == 300 else ctx.continue_as_new(seen)
 
     @workflow(name="plain rolls")
     def plain_rolls(ctx: Any, seen: list[list[int]]) -> list[list[int]]:
-        for _ in range(7):
-            if len(seen) == 300:
-                return seen
-            seen.append(ctx.wait_for_signal("item"))
-        return ctx.continue_as_new(seen)
+        begun = len(seen)
+        ctx.on_signal("item", seen.append)
+        ctx.wait_condition(lambda: len(seen) >= min(begun + 7, 300))
+        return seen if len(seen) == 300 else ctx.continue_as_new(seen)
 
     async with app.worker():
         run = await app.start_workflow(rolls if style == "async" else plain_rolls, [], id="rolls")
@@ -243,8 +242,8 @@ async def test_b093_no_signal_is_lost_between_two_runs(app: AsyncPerdure, style:
 
 @pytest.mark.parametrize("style", ["async", "plain"])
 async def test_b094_a_signal_right_behind_the_start_is_heard(app: AsyncPerdure, style: str) -> None:
-    """150 times without a pause. One that comes before the code waits for it is kept, whatever the code does meanwhile; one
-    before there is a run is an error, for which signal-with-start is the cure."""
+    """150 times without a pause. One that comes before the code waits for it is kept, whatever the code does meanwhile;
+    one before there is a run is an error, for which signal-with-start is the cure."""
 
     @workflow(name="hears")
     async def hears(ctx: Any, busy: bool) -> Any:
@@ -275,6 +274,7 @@ async def test_b094_a_signal_right_behind_the_start_is_heard(app: AsyncPerdure, 
         assert await run.result(10) == 2
 
 
+@one_store
 async def test_b096_a_query_that_nobody_can_answer_says_why(app: AsyncPerdure) -> None:
     """No worker, a worker of another queue, a workflow that the worker does not know or cannot load. In time, and not
     "deadline exceeded"."""
@@ -292,7 +292,7 @@ async def test_b096_a_query_that_nobody_can_answer_says_why(app: AsyncPerdure) -
     async with app.worker(queues=["orders"], workflows=[Workflow(fine, "queried", "orders")]):
         await waits(run)
         assert await run.query("state") == "fine"
-        with pytest.raises(QueryFailed, match="other.*state"):
+        with pytest.raises(QueryFailed, match=r"other.*state"):
             await run.query("other")
     async with app.worker(workflows=[Workflow(fine, "queried")]):
         with pytest.raises(NoWorker, match="no worker is registered for queue 'orders'"):
@@ -302,14 +302,14 @@ async def test_b096_a_query_that_nobody_can_answer_says_why(app: AsyncPerdure) -
         with pytest.raises(QueryFailed, match="the code differs from the history at event"):
             await run.query("state")
     async with app.worker(queues=["orders"], workflows=[Workflow(fine, "unrelated", "orders")]):
-        with pytest.raises(QueryFailed, match="no workflow named 'queried'; it knows unrelated"):
+        with pytest.raises(QueryFailed, match="no workflow named 'queried'"):
             await run.query("state")
     assert time.monotonic() - begun < 10
 
 
 async def test_b097_queries_of_all_runs_at_once(app: AsyncPerdure, monkeypatch: pytest.MonkeyPatch) -> None:
-    """200 at once of an open, a closed and a rolled-over run, with room for one run in the worker's memory: right answers, and
-    no event. One that would change something is refused."""
+    """200 at once of an open, a closed and a rolled-over run, with room for one run in the worker's memory: right
+    answers, and no event. One that would change something is refused."""
     monkeypatch.setattr(instances.Instances.__init__, "__defaults__", (1, instances.MOST_BYTES))
 
     @workflow(name="counts")
@@ -345,6 +345,7 @@ async def test_b097_queries_of_all_runs_at_once(app: AsyncPerdure, monkeypatch: 
         assert await runs[3].result(10) == 3
 
 
+@one_store
 @pytest.mark.parametrize(("timeout", "least", "most"), [(0, 0.0, 1.0), (0.3, 0.3, 1.5)])
 async def test_b116_waits_for_a_run_end_on_time(app: AsyncPerdure, timeout: float, least: float, most: float) -> None:
     """For a run and for an update that nobody takes; a time that is none is an error."""
@@ -354,12 +355,12 @@ async def test_b116_waits_for_a_run_end_on_time(app: AsyncPerdure, timeout: floa
         with pytest.raises(WaitTimeout, match=r"RUNNING|admitted"):
             await wait(timeout)
         assert least <= time.monotonic() - begun < most
-        for bad in (-1, 10**12, float("nan")):
+        for bad in (-1, 10**30, float("nan")):
             with pytest.raises(Exception, match="timeout") as caught:
                 await wait(bad)
             assert type(caught.value).__name__ == "InvalidArgument"
     waiting = asyncio.create_task(run.result(10**8))
     await asyncio.sleep(0.05)
     await run.terminate("end")
-    await until(lambda: asyncio.sleep(0, waiting.done()))
-    assert type(waiting.exception()).__name__ == "TaskTerminated"
+    with pytest.raises(TaskTerminated, match="end"):
+        await asyncio.wait_for(waiting, 5)

@@ -13,7 +13,7 @@ from perdure.core.events import WorkflowTaskFailed
 from perdure.core.workflow_messages import WorkflowView
 from perdure.sdk.definition import Workflow
 from perdure.worker.replay import Replayer
-from tests.field.flows import found, names, shows, waits
+from tests.field.flows import found, names, one_store, shows, waits
 
 
 def stuck(view: WorkflowView) -> bool:
@@ -49,9 +49,10 @@ async def test_b041_a_finished_run_is_not_entered_again(app: AsyncPerdure, style
     assert entered == []
 
 
+@one_store
 async def test_b088_an_update_is_handled_where_it_came(app: AsyncPerdure) -> None:
-    """A signal starts a step, that one completes, an update starts a second one: another worker replays it in this order.
-    With other histories: tests/replay/test_messages.py."""
+    """A signal starts a step, that one completes, an update starts a second one: another worker replays it in this
+    order. With other histories: tests/replay/test_messages.py."""
 
     @workflow(name="ordered")
     async def ordered(ctx: Any) -> list[str]:
@@ -83,10 +84,11 @@ async def test_b088_an_update_is_handled_where_it_came(app: AsyncPerdure) -> Non
     assert str(Replayer().replay(await run.history())).startswith("compatible")
 
 
+@one_store
 @pytest.mark.parametrize("style", ["async", "plain"])
 async def test_b108_what_was_raised_is_what_everybody_sees(app: AsyncPerdure, style: str) -> None:
-    """One of ten steps fails after its retries, a step raises in a `finally` block, the code itself raises: type and message
-    reach the caller, whole, and no error of the engine takes their place."""
+    """One of ten steps fails after its retries, a step raises in a `finally` block, the code itself raises: type and
+    message reach the caller, whole, and no error of the engine takes their place."""
     no_pause = RetryPolicy(max_attempts=2, base=0.001)
 
     class CardDeclined(Exception):
@@ -139,6 +141,7 @@ async def test_b108_what_was_raised_is_what_everybody_sees(app: AsyncPerdure, st
             assert await found(run, WorkflowTaskFailed) == []
 
 
+@one_store
 async def test_b109_many_replays_at_once(app: AsyncPerdure) -> None:
     """50 open runs of 60 steps each meet a new worker at once: all go on, and none is taken for blocked. Three that do
     block meanwhile give their slots back."""
@@ -179,9 +182,11 @@ async def test_b109_many_replays_at_once(app: AsyncPerdure) -> None:
         assert await asyncio.gather(*(run.result(40) for run in blocked)) == ["done"] * 3
 
 
+@one_store
 async def test_b110_a_run_that_cannot_go_on_is_parked_and_disturbs_nobody(app: AsyncPerdure) -> None:
-    """One that diverges, one whose input cannot be read, one whose result is too big (B133): each is stuck with its reason, is
-    tried again less and less often, and may be ended (B111) or goes on with mended code. 30 healthy ones do not notice."""
+    """One that diverges, one whose input cannot be read, one whose result is too big (B133): each is stuck with its
+    reason, is tried again less and less often, and may be ended (B111) or goes on with mended code. 30 healthy ones do
+    not notice."""
 
     async def before(ctx: Any, payload: Any) -> str:
         await ctx.step("one", lambda: 1)
@@ -228,16 +233,19 @@ async def test_b110_a_run_that_cannot_go_on_is_parked_and_disturbs_nobody(app: A
         await runs["diverges"].terminate("hopeless")
         with pytest.raises(TaskTerminated, match="hopeless"):
             await runs["diverges"].result(5)
-        assert len(await found(runs["diverges"], WorkflowTaskFailed)) == 1, "the first of a row, for the others are alike"
+        assert len(await found(runs["diverges"], WorkflowTaskFailed)) == 1, (
+            "the first of a row, for the others are alike"
+        )
         assert (await names(runs["diverges"]))[-1] == "WorkflowExecutionTerminated"
     async with app.worker(workflows=[Workflow(before, name) for name in poison]):
         for name in ("reads", "answers"):
             assert await runs[name].result(20) == "before"
 
 
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)
 async def test_b120_a_run_waits_for_the_version_that_it_can_go_on_with(app: AsyncPerdure) -> None:
-    """Its worker is gone, and the next one has other code: shown with the reason; a third one with the right code goes on by
-    itself."""
+    """Its worker is gone, and the next one has other code: shown with the reason; a third one with the right code goes
+    on by itself."""
 
     async def first(ctx: Any) -> str:
         bank = ctx.version("bank", 0, 1)
@@ -265,6 +273,7 @@ async def test_b120_a_run_waits_for_the_version_that_it_can_go_on_with(app: Asyn
         assert await run.result(20) == "bank 1"
 
 
+@one_store
 @pytest.mark.parametrize("where", ["step", "code", "handler"])
 async def test_b134_exceptions_that_cannot_be_stored(app: AsyncPerdure, where: str) -> None:
     """Required arguments, a lock inside, a cycle of causes, a `str` that raises, five megabytes: the run ends, and says

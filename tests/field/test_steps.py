@@ -5,23 +5,34 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from perdure import AsyncPerdure, Context, FatalError, PayloadTooLarge, RetryPolicy, StepError, TaskFailed, task, workflow
+from perdure import (
+    ActivityError,
+    AsyncPerdure,
+    Context,
+    FatalError,
+    InvalidArgument,
+    PayloadTooLarge,
+    RetryPolicy,
+    StepError,
+    TaskFailed,
+    task,
+    workflow,
+)
 from perdure.core.events import StepCompleted
 from perdure.testing import jumping
-from tests.field.flows import die, found, waits
-
-ONCE = RetryPolicy(max_attempts=1)
+from tests.field.flows import die, found, one_store, waits
 
 
 @pytest.mark.parametrize("style", ["async", "plain"])
 async def test_b014_a_run_whose_worker_died_between_two_steps_blocks_nobody(app: AsyncPerdure, style: str) -> None:
     """One slot and five runs of three steps. Worker after worker is killed right after a commit: the first right after
-    the start of a step is recorded and before it begins, the next one commit later, and so on. Nothing that was recorded
-    runs again, and all runs finish."""
+    the start of a step is recorded and before it begins, the next one commit later, and so on. Nothing that was
+    recorded runs again, and all runs finish."""
     ran: list[str] = []
 
     def work(label: str) -> str:
@@ -119,7 +130,7 @@ def test_b044_b045_the_gaps_are_as_the_policy_says_and_the_end_comes_at_once(cal
                 ctx.step("fail", fail, None, retries=retries)
             else:
                 ctx.execute_activity(fail, retries=retries)
-        except Exception as error:
+        except (StepError, ActivityError) as error:
             return type(error).__name__
         return ""
 
@@ -127,7 +138,7 @@ def test_b044_b045_the_gaps_are_as_the_policy_says_and_the_end_comes_at_once(cal
         for policy in ("table", "growing"):
             times.clear()
             assert env.app.execute_workflow(flow, policy) == ("StepError" if call == "step" else "ActivityError")
-            gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+            gaps = [later - earlier for earlier, later in pairwise(times)]
             assert len(gaps) == 3
             for gap, delay in zip(gaps, (2, 6, 18), strict=True):
                 least, most = (delay, 1.1 * delay) if policy == "table" else (0, delay)
@@ -160,9 +171,7 @@ async def test_b042_short_delays_are_kept(app: AsyncPerdure) -> None:
     assert all(0.19 <= gap < 0.7 for gap in gaps), gaps
 
 
-@pytest.mark.parametrize(
-    "length", [-1, float("nan"), float("inf"), 10**12, 1e30, "", "1.5x", "5 minutes", True, [1]]
-)
+@pytest.mark.parametrize("length", [-1, float("nan"), float("inf"), 10**12, 1e30, "", "1.5x", "5 minutes", True, [1]])
 def test_b046_b047_odd_durations_are_an_error_at_the_call(length: Any) -> None:
     """The code may catch it; the run goes on."""
     said: list[str] = []
@@ -172,14 +181,13 @@ def test_b046_b047_odd_durations_are_an_error_at_the_call(length: Any) -> None:
         for ask in (lambda: ctx.sleep("nap", length), lambda: ctx.step("s", print, timeout=length)):
             try:
                 ask()
-            except (ValueError, TypeError, Exception) as error:
-                said.append(f"{type(error).__name__}: {error}")
+            except (InvalidArgument, TypeError) as error:
+                said.append(str(error))
         return "goes on"
 
     with jumping() as env:
         assert env.app.execute_workflow(flow) == "goes on"
     assert len(said) == 2
-    assert all(text.startswith(("InvalidArgument: ", "TypeError: ")) for text in said), said
 
 
 def test_b046_ten_years_are_ten_years() -> None:
@@ -249,8 +257,8 @@ async def test_b126_a_join_hears_of_every_end(app: AsyncPerdure, branch: str) ->
         said = [each if isinstance(each, int) else each.failure.message for each in both]
         try:
             ctx.parallel("all", [(function, n) for n in numbers])
-        except Exception as error:
-            return [said, type(error).__name__, error.failure.message]  # type: ignore[attr-defined]
+        except (StepError, ActivityError) as error:
+            return [said, type(error).__name__, error.failure.message]
         return [said]
 
     async with app.worker():
@@ -267,6 +275,7 @@ async def test_b126_a_join_hears_of_every_end(app: AsyncPerdure, branch: str) ->
     assert Counter(ran) == Counter(dict.fromkeys(range(0, 20, 2), 2))  # both joins, each member once
 
 
+@one_store
 async def test_b133_what_is_too_big_is_an_error_at_the_call(app: AsyncPerdure) -> None:
     """A result of a step, a signal, an update, a query, an input: an error with both numbers, and the run goes on. A
     run whose own result is too big: test_replay.py."""
@@ -325,7 +334,7 @@ async def test_b128_nul_comes_back_or_is_refused(app: AsyncPerdure, where: str) 
         run = await app.start_workflow(flow, nul)
         await run.signal("go", nul)
         if where == "error":
-            with pytest.raises(TaskFailed, match="a.b"):
+            with pytest.raises(TaskFailed, match=r"a.b"):
                 await run.result(10)
         else:
             assert await run.result(10) == ({nul: [nul]} if where == "result" else nul)

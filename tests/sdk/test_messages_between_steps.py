@@ -60,3 +60,22 @@ async def test_a_cancel_and_a_signal_come_between_two_steps(flow: object, store:
             Replayer().replay(history).check()
     assert ran.count("canceled") <= 5
     assert ran.count("signaled") <= 5
+
+
+@workflow
+async def takes_two_and_continues(ctx: WorkflowContext, taken: list[str]) -> list[str]:
+    for _ in range(2):
+        taken.append(await ctx.wait_for_signal("item"))
+    if len(taken) < 6:
+        ctx.continue_as_new(taken)
+    return taken
+
+
+async def test_signals_that_the_code_has_not_asked_for_go_along(tmp_path: Path) -> None:
+    """B093: six signals before the worker is there, taken by two at a time over three runs, in order."""
+    async with AsyncPerdure(f"sqlite:///{tmp_path}/kept.db") as app:
+        run = await app.start_workflow(takes_two_and_continues, [], id="k")
+        for number in range(6):
+            await run.signal("item", str(number))
+        async with app.worker():
+            assert await run.result(timeout=10) == ["0", "1", "2", "3", "4", "5"]

@@ -15,8 +15,8 @@ from perdure.core.turn_commands import CompleteStep, RejectUpdate
 from perdure.engine.dispatch import PollRequest
 from perdure.engine.engine import Engine
 from tests.sim.invariants import Token, token
-from tests.sim.reading import short, show
 from tests.sim.pasts import value_of
+from tests.sim.reading import short, show
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -135,7 +135,9 @@ class Answers:
             kept = {event.attributes.step_id for event in past.events if isinstance(event.attributes, StepCompleted)}
             ends = {one.step_id for one in command.commands if isinstance(one, CompleteStep)}
             if past.closed is None and not ends <= kept:
-                self._seen.fail("steps", f"{short(run_id)}: ends of steps {ends - kept} were not kept as it was put off")
+                self._seen.fail(
+                    "steps", f"{short(run_id)}: ends of steps {ends - kept} were not kept as it was put off"
+                )
             return
         count = sum(not isinstance(one, RejectUpdate) for one in command.commands)
         if len(past.events) < max(outcome.last, command.after + count):

@@ -35,6 +35,7 @@ class Faults:
             "block loop": self._block_loop,
             "cut": self._cut,
             "cut all": self._cut_all,
+            "unheard": self._unheard,
             "deaf": self._deaf,
             "bad network": self._bad_network,
             "outage": self._outage,
@@ -78,8 +79,10 @@ class Faults:
         self._over = True
         for task in list(self._open):
             task.cancel()
-        for socket in world.network.sockets:
+        for socket in list(world.network.sockets):
             socket.doom = None
+            if socket.mute:
+                world.network.cut(socket)
         await asyncio.gather(*self._open, return_exceptions=True)
         world.network.heal()
         world.database.weather.heal()
@@ -195,6 +198,18 @@ class Faults:
         for socket in list(self._world.network.sockets):
             if server is None or socket.server is server.node:
                 self._world.network.cut(socket)
+
+    async def _unheard(self, source: Random) -> None:
+        """A worker hears nothing of what its server says, such as the answers to both of its polls, and then comes to
+        another server, maybe."""
+        process = self._pick(source, self._world.workers)
+        sockets = [s for s in self._world.network.sockets if process is not None and s.client is process.node]
+        for socket in sockets:
+            self._blame(socket.client.name.partition("/")[0])
+            socket.mute = True
+        await asyncio.sleep(source.random() * source.choice((0.5, 3.0)))
+        for socket in sockets:
+            self._world.network.cut(socket)
 
     async def _deaf(self, source: Random) -> None:
         """Nothing reaches or leaves a process."""

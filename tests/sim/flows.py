@@ -78,11 +78,20 @@ class Draft:
         return found
 
     def _op(self, depth: int) -> list[Any]:
-        kinds: dict[str, float] = {"work": 5, "act": 3, "sleep": 3, "many": 1, "notes": 1, "crash": 1, "call_off": 1, "until": 1}
+        kinds: dict[str, float] = {
+            "work": 5,
+            "act": 3,
+            "sleep": 3,
+            "many": 1,
+            "notes": 1,
+            "crash": 1,
+            "call_off": 1,
+            "until": 1,
+        }
         if not self._alone:
             kinds |= {"hear": 2, "tell": 3, "stop": 0.3, "together": 2, "race": 1}
         if depth < 2:
-            kinds |= {"child": 2, "begin": 1}
+            kinds |= {"child": 2} if self._alone else {"child": 2, "begin": 1}
         if self._racing:
             del kinds["crash"]
         kind = self._source.choices([*kinds], [*kinds.values()])[0]
@@ -161,8 +170,8 @@ class Draft:
         options: dict[str, Any] = {"parent_close_policy": source.choice(_POLICIES)}
         if source.random() < 0.2 and not self._alone:
             options["workflow_id"] = source.choice(_IDS)
-        if source.random() < 0.1:
-            options["run_timeout"] = 30.0 if self._alone else round(source.uniform(0.5, 20.0), 3)
+        if source.random() < 0.1 and not self._alone:
+            options["run_timeout"] = round(source.uniform(0.5, 20.0), 3)
         if source.random() < 0.2:
             options["queue"] = source.choice(workload.QUEUES[: self._world.plan.queues])
         return self.style(), self.given(depth + 1), options

@@ -138,6 +138,7 @@ class Socket:
         self.broken = False
         self.close_code = 1006
         self.swallowed = False  #: a message was lost, so no later one can arrive
+        self.mute = False  #: nothing that the server says arrives
         self.doom: int | None = None  #: messages until it breaks, the last of which is lost
         self._accepted = network.loop.create_future()
         self._arrived = {"client": _Inbox(network.loop), "server": _Inbox(network.loop)}
@@ -147,6 +148,8 @@ class Socket:
     def _send(self, end: str, node: Node, message: Any) -> None:
         if self.broken:
             return  # nobody is there, and the sender will find out
+        if self.mute and end == "client":
+            return  # until it is cut
         if self.swallowed or self._network.is_deaf(self.client, self.server):
             self.swallowed = True
             return

@@ -16,7 +16,9 @@ FAULTS = (
     "freeze worker", "block loop", "cut", "cut all", "deaf", "bad network", "outage", "partial outage", "statements",
     "commits", "slow", "stall", "clock", "hints",
 )  # fmt: skip
-"""Every kind of fault."""
+"""Every kind of fault that is drawn as one of many."""
+OWN = ("unheard",)
+"""Kinds that are drawn by themselves."""
 SILENT = ("outage", "commits", "clock", "hints")
 """Kinds that are no reason for a living worker to lose its work."""
 
@@ -62,7 +64,7 @@ def draw(seed: int) -> Plan:
     posting = source.random() < 0.4
     if posting and kinds is FAULTS and source.random() < 0.5:
         faults |= {"bad network"}
-    return Plan(
+    plan = Plan(
         seed,
         store=source.choice(("memory", "memory", "memory", "sqlite")),
         servers=source.choice((1, 1, 2) if posting else (1, 2, 2, 3)),
@@ -81,6 +83,9 @@ def draw(seed: int) -> Plan:
         flows=source.choice((0, 0, 3, 6, 10)),
         kept=source.choice((10_000, 10_000, 2, 0)),
     )
+    if kinds is FAULTS and plan.faults and not posting and source.random() < 0.25:
+        plan = replace(plan, faults=tuple(sorted({*plan.faults, *OWN})))
+    return plan
 
 
 def parse(text: str) -> Plan:

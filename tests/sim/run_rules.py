@@ -107,7 +107,7 @@ class Runs:
         if len(set(waited)) != len(waited) or not set(waited) <= set(past.waited):
             self._fail("signals", f"{short(run_id)} was given {waited}, its history has {past.waited}")
 
-    # ------------------------------------------------------------------------------------------------- rows and children
+    # ------------------------------------------------------------------------------------------------ rows and children
     def _index(self, change: Change, touched: dict[bytes, None]) -> None:
         before: Task | None = change.before
         task: Task | None = change.after

@@ -290,7 +290,10 @@ def workflows(world: World) -> list[Workflow]:
         _plain(story.whole())
         return story.book.shown()
 
-    return [Workflow(waits, "waits", "default", None, None, None), Workflow(blocks, "blocks", "default", None, None, None)]
+    return [
+        Workflow(waits, "waits", "default", None, None, None),
+        Workflow(blocks, "blocks", "default", None, None, None),
+    ]
 
 
 __all__ = ["SIGNAL", "Cancelled", "Steps", "Story", "workflows"]

@@ -79,7 +79,9 @@ class SqliteTables:
             "keys": {key.name: key for key in keys},
             "sessions": {session.incarnation: session for session in sessions},
             "pulse": {None: Pulse(alive_at, hold_until)},
-            **self._runs([task.id for table in tasks.values() for task in table.values() if task.kind == Kind.WORKFLOW]),
+            **self._runs(
+                [task.id for table in tasks.values() for task in table.values() if task.kind == Kind.WORKFLOW]
+            ),
         }
 
     def _runs(self, run_ids: list[bytes]) -> dict[str, dict[Any, Any]]:

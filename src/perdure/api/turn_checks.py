@@ -13,7 +13,7 @@ from perdure.core.cron import check_cron
 from perdure.core.durations import MAX_SECONDS
 from perdure.core.errors import InvalidArgument, PerdureError
 from perdure.core.model import Failure, Payloads, RetryPolicy
-from perdure.core.turn_commands import CompleteStep, StartStep, TurnCommand
+from perdure.core.turn_commands import CompleteStep, KeptSignal, StartStep, TurnCommand
 
 MAX_COMMANDS = 10_000
 """Of one append."""
@@ -61,6 +61,10 @@ def _name(value: str, field: str) -> int:
 
 def _may_be_empty(value: str, field: str) -> int:
     return len(limits.name(value, field, empty=True))
+
+
+def _signals(value: tuple[KeptSignal, ...], field: str) -> int:
+    return sum(_name(one.name, field) + _payload(one.input, field) for one in value)
 
 
 def _flag(value: bool, field: str) -> int:
@@ -182,6 +186,7 @@ _CHECKS: dict[str, _Check] = {
     "parent_close_policy": _policy,
     "id_reuse": _reuse,
     "held": _flag,
+    "signals": _signals,
 }  # fmt: skip
 _OTHERWISE: dict[tuple[str, str], _Check] = {
     ("RecordMarker", "details"): _details,

@@ -171,8 +171,16 @@ class CancelWorkflow(_Command, tag="canceled"):
     details: Payloads = ()
 
 
+class KeptSignal(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A signal that the code has not asked for yet."""
+
+    name: str
+    input: Payloads
+
+
 class ContinueAsNew(_Command, tag="continue"):
-    """Close this run and start the next one with fresh history. None keeps what this run has."""
+    """Close this run and start the next one with fresh history, and with these signals before all that has come since.
+    None keeps what this run has."""
 
     task_id: bytes  #: the id of the new run
     workflow_type: str = ""
@@ -181,6 +189,7 @@ class ContinueAsNew(_Command, tag="continue"):
     run_timeout: float | None = None
     memo: dict[str, Payloads] | None = None
     search_attributes: dict[str, Any] | None = None
+    signals: tuple[KeptSignal, ...] = ()
 
 
 TurnCommand = (

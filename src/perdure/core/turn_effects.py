@@ -34,6 +34,7 @@ from perdure.core.events import (
     WorkflowExecutionCompleted,
     WorkflowExecutionContinuedAsNew,
     WorkflowExecutionFailed,
+    WorkflowExecutionSignaled,
     WorkflowExecutionStarted,
     WorkflowExecutionUpdateAccepted,
     WorkflowExecutionUpdateCompleted,
@@ -410,12 +411,22 @@ class TurnWriter:
             )
         )
         self.closing = Cause.CONTINUE
-        self._next_run(command.task_id, event, 0, 1)
+        kept = [WorkflowExecutionSignaled(signal_name=one.name, input=one.input) for one in command.signals]
+        self._next_run(command.task_id, event, 0, 1, kept)
 
-    def _next_run(self, new_id: bytes, event: WorkflowExecutionStarted, delay: int, attempt: int) -> None:
-        """The run that goes on under this workflow id, with what others sent and this one has not seen."""
+    def _next_run(
+        self,
+        new_id: bytes,
+        event: WorkflowExecutionStarted,
+        delay: int,
+        attempt: int,
+        kept: Sequence[WorkflowExecutionSignaled] = (),
+    ) -> None:
+        """The run that goes on under this workflow id, with the signals that this one kept and what others sent that it
+        has not seen."""
         old, run = self._task, self._run
-        along = [m for m in self._messages if m.seq > run.inbox_taken and runs.is_for_successor(m)]
+        along = [Message(new_id, 0, MessageKind.EVENTS, self._now, pack([signal])) for signal in kept]
+        along += [m for m in self._messages if m.seq > run.inbox_taken and runs.is_for_successor(m)]
         draft = Task(
             new_id, old.namespace, event.workflow_type, State.ENQUEUED, lane(old.namespace, event.task_queue, TURNS),
             0, 0, app=old.app, kind=Kind.WORKFLOW, queue=event.task_queue, headers=old.headers,

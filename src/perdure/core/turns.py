@@ -228,7 +228,8 @@ def _over(task: Task, run: Run) -> None:
 def _end(
     task: Task, run: Run, command: c.Append, writer: TurnWriter, now: int, mint: Mint, rounds: Rounds
 ) -> list[Effect]:
-    """The turn is over: the run waits, is ready again because of what arrived meanwhile, or closes."""
+    """The turn is over: the run waits, is ready again because of what arrived meanwhile, or of ends of steps that the
+    code has not seen (it was wrong to believe that something had arrived), or closes."""
     run.sticky_session = task.session if command.sticky else None
     run.build = command.build or run.build
     task.started_at = task.started_at or task.attempt_started_at
@@ -237,7 +238,8 @@ def _end(
         task.done_state = int(move(task.state, writer.closing))
         task.attempt += 1
         return runs.closing(task, run, writer.closing, now, mint, task.failure, continued=writer.continued)
-    if run.inbox_count > run.inbox_taken:
+    held = any(isinstance(one, (CompleteStep, FailStep)) and one.held for one in command.commands)
+    if run.inbox_count > run.inbox_taken or held:
         task.state = move(task.state, Cause.GO_ON)
         runs.make_ready(task, run, now, rounds)
     else:

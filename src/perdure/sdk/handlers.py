@@ -130,6 +130,10 @@ class Handlers:
             self._waiting.setdefault(name, deque()).append(wait)
         return wait
 
+    def kept(self) -> list[tuple[str, Any]]:
+        """Signals that nobody has asked for yet: name and value."""
+        return [(name, value) for name, values in self._kept.items() for value in values]
+
     def give_up(self, name: str, wait: Wait) -> None:
         """It is not waited for any more; a signal that had come at the last moment is kept."""
         if isinstance(wait.value, tuple):

@@ -21,6 +21,7 @@ from perdure.core.model import Payloads, RetryPolicy
 from perdure.core.turn_commands import (
     CancelExternalWorkflow,
     ContinueAsNew,
+    KeptSignal,
     ModifyProperties,
     RecordMarker,
     SignalExternalWorkflow,
@@ -250,7 +251,8 @@ class WorkflowContext(RunState):
         search_attributes: Mapping[str, Any] | None = None,
     ) -> NoReturn:
         """End this run here, and go on with a new one of the same workflow id, with a fresh history and this payload.
-        Messages that this run has not seen go along. Never returns."""
+        Messages that this run has not seen go along, and signals that its code has not asked for (by name, those of
+        one name in their order). Never returns."""
         hint = workflow.payload if isinstance(workflow, Workflow) else self.own_payload
         command = ContinueAsNew(
             task_id=mint_id(),
@@ -260,6 +262,9 @@ class WorkflowContext(RunState):
             run_timeout=calls.span(run_timeout, "run_timeout"),
             memo=None if memo is None else self._memo(memo),
             search_attributes=None if search_attributes is None else dict(search_attributes),
+            signals=tuple(
+                KeptSignal(name, self.converter.to_payloads(value, "signal")) for name, value in self.handlers.kept()
+            ),
         )
         raise ContinuedAsNew(command)
 

@@ -451,9 +451,9 @@ class Machine:
         self._step_timers[timer_id] = step_id
 
     def is_open(self, step_id: int) -> bool:
-        """Whether the last attempt of a step was claimed, and has not ended."""
+        """Whether the history has claimed the last attempt of a step, and does not say how it ended."""
         step = self._steps.get(step_id)
-        return step is not None and not step.failed
+        return step is not None and step.claimed and not step.failed
 
     def open_steps(self) -> list[TurnCommand]:
         """Live: StartStep commands that the history has claimed but not ended (their worker died): to be claimed again

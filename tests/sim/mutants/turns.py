@@ -13,6 +13,7 @@ from perdure.core.effects import Append, PutRun, Take
 from perdure.core.states import State
 from perdure.engine import batch as batches
 from perdure.worker.async_turn import AsyncTurn
+from perdure.worker.machine import Machine
 from perdure.worker.turn import TurnInHand
 from tests.sim.mutants.registry import change, mutant
 
@@ -173,3 +174,19 @@ def _(stack: ExitStack) -> None:
         self.sending = False
 
     change(stack, AsyncTurn, "_activate", activate)
+
+
+@mutant("once real: a turn that ends because of a hint alone is followed by none")
+def _(stack: ExitStack) -> None:
+    real = turns._end
+
+    def end(task: Any, run: Any, command: c.Append, *rest: Any) -> Any:
+        seen = [replace(one, held=False) if getattr(one, "held", False) else one for one in command.commands]
+        return real(task, run, replace(command, commands=seen), *rest)
+
+    change(stack, turns, "_end", end)
+
+
+@mutant("once real: a spared end of a step counts for an attempt that has failed")
+def _(stack: ExitStack) -> None:
+    change(stack, Machine, "is_open", lambda self, step_id: step_id in self._steps)

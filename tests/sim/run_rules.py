@@ -63,6 +63,11 @@ class Runs:
         for change in changes["tasks"]:
             self._index(change, touched)
         self._messages(changes["inbox"], touched)
+        for change in changes["runs"]:
+            if change.before is None and change.after is not None:
+                there = {text for message in self.inboxes[change.key].values() for text in texts_of(message)}
+                if lost := self._unasked(change.after) - there:
+                    self._fail("signals", f"{min(lost)} was asked for by nobody, and {short(change.key)} has it not")
         for run_id in touched:
             if (run := self.rows.get(run_id)) is not None:
                 self._agree(run_id, run)
@@ -180,6 +185,13 @@ class Runs:
             self._fail("children", f"the end of event {min(twice)} is told twice: {show(parent)}")
 
     # -------------------------------------------------------------------------------------------------------- messages
+    def _unasked(self, run: Run) -> set[str]:
+        """Signals that the run before has and its code never asked for, as it continued as new: they go along."""
+        before = self.pasts.get(run.previous_run_id or b"")
+        if before is None or run.reset_run_id or not isinstance(before.closed, e.WorkflowExecutionContinuedAsNew):
+            return set()
+        return set(before.waited) - set(value_of(before.closed.input)["waited"])
+
     def _messages(self, changes: list[Change], touched: dict[bytes, None]) -> None:
         added = [change for change in changes if change.after is not None]
         posted = {text for change in added for text in texts_of(change.after)}
@@ -195,8 +207,9 @@ class Runs:
         left = {text for change in changes if change.after is None for text in texts_of(change.before)}
         for change in added:
             for text in texts_of(change.after):
-                doubtful = self.rows[change.key[0]].workflow_id in self._doubtful
-                if text in self._texts and text not in left and not doubtful:
+                run = self.rows[change.key[0]]
+                again = text in left or run.workflow_id in self._doubtful or text in self._unasked(run)
+                if text in self._texts and not again:
                     self._fail("signals", f"signal {text} came again, to {short(change.key[0])}")
                 self._texts[text] = change.key[0]
 

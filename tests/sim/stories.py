@@ -211,7 +211,8 @@ class Story:
     def _again(self, ops: list[Any]) -> Calls:
         """Continue as new, with what was seen so far."""
         yield from self._rest()
-        self._ctx.continue_as_new(self.book.given | {"ops": ops, "seen": list(self.book.seen)})
+        book = self.book
+        self._ctx.continue_as_new(book.given | {"ops": ops, "seen": list(book.seen), "waited": list(book.waited)})
 
 
 class Steps:

@@ -10,13 +10,17 @@ from typing import Any
 
 import pytest
 
+from perdure.core import commands as c
+from perdure.core import turn_commands as t
 from perdure.core.commands import Complete
 from perdure.core.messages import Delivery
+from perdure.core.states import State
 from perdure.store.base import Demand, Order, StoreFault
 from perdure.store.memory import MemoryStore
 from perdure.worker.suspension import Suspension
 from tests.clock import SteppedClock
 from tests.engine.drive import LANE, running
+from tests.engine.runs import DONE, MINT, Flows, timer
 
 
 @pytest.fixture
@@ -82,3 +86,60 @@ async def test_the_memory_store_exchanges_in_one_statement() -> None:
             order = Order(Demand(LANE, 1), session=1, worker="w", poll=1, bits=[1])
             succeeded, claimed, timed = await rows.exchange(done, order)
         assert (succeeded, [row.id for row in claimed], timed) == ({task.id}, [new], False)
+
+
+async def test_a_message_that_came_during_a_turn_is_not_older_than_what_that_turn_wrote() -> None:
+    """The times of a history went back."""
+    clock = SteppedClock()
+    async with running(MemoryStore(clock=clock.now)) as drive:
+        flows = Flows(drive)
+        run_id = await flows.start()
+        turn = await flows.turn()
+        await flows.signal("early")
+        clock.advance(1.0)
+        await turn.append(timer())
+        await (await flows.turn()).append()
+        times = [event.time for event in await flows.history(run_id)]
+        assert times == sorted(times)
+
+
+async def test_the_times_of_a_history_do_not_go_back_with_the_clock() -> None:
+    """Nor between two appends of one turn."""
+    clock = SteppedClock()
+    async with running(MemoryStore(clock=clock.now)) as drive:
+        flows = Flows(drive)
+        run_id = await flows.start()
+        turn = await flows.turn()
+        await turn.append(t.StartStep(step_id=1, name="a"), final=False)
+        clock.advance(-1.0)
+        await turn.append(t.CompleteStep(step_id=1))
+        times = [event.time for event in await flows.history(run_id)]
+        assert times == sorted(times)
+
+
+async def test_a_reset_to_the_end_of_a_closed_run_does_not_keep_that_end() -> None:
+    """The new run was open, and its history had the event that closed the old one."""
+    async with running(MemoryStore(clock=SteppedClock().now)) as drive:
+        flows = Flows(drive)
+        run_id = await flows.start()
+        await (await flows.turn()).append(DONE)
+        history = await flows.history(run_id)
+        command = c.Reset(
+            namespace="default", workflow_id="wf", run_id=run_id, event_id=len(history), history=history,
+            task=await drive.read(run_id), run=await flows.run(run_id), new_run_id=MINT.task_id(drive.engine.now()),
+        )  # fmt: skip
+        started: c.Started = await drive.one(command)
+        assert "WorkflowExecutionCompleted" not in await flows.names(started.run_id)
+        await (await flows.turn()).append(DONE)
+        assert await drive.state(started.run_id) == State.SUCCEEDED
+
+
+async def test_a_turn_that_ends_early_because_of_a_late_hint_is_followed_by_another() -> None:
+    """The hint was about messages that the turn had seen: the run waited for nothing, for ever."""
+    async with running(MemoryStore(clock=SteppedClock().now)) as drive:
+        flows = Flows(drive)
+        run_id = await flows.start()
+        turn = await flows.turn()
+        await turn.append(t.StartStep(step_id=1, name="a"), final=False)
+        await turn.append(t.CompleteStep(step_id=1, held=True))
+        assert await drive.state(run_id) == State.ENQUEUED

@@ -366,26 +366,32 @@ class RunLife(RuleBasedStateMachine):
         self.apply(effects)
 
 
-def test_lives_of_runs() -> None:
+def live(examples: int) -> None:
     run_state_machine_as_test(
         RunLife,
         settings=settings(
-            max_examples=400, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck),
-            derandomize=True,
+            max_examples=examples, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck),
+            derandomize=True, database=None,
         ),
     )  # fmt: skip
 
 
 def test_every_move_of_runs_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TASK-02: and whatever happens on the way, what `check` says holds. Rare moves may take more lives."""
     taken: set[tuple[State, Cause]] = set()
     real = states.move
 
     def noted(state: State, cause: Cause) -> State:
+        to = real(state, cause)
         taken.add((state, cause))
-        return real(state, cause)
+        return to
 
     for module in (decide, runs, turns):
         monkeypatch.setattr(module, "move", noted)
-    test_lives_of_runs()
     wanted = {(state, cause) for state, cause in states.MOVES if cause in RUNS_ONLY}
-    assert wanted <= taken
+    for examples in (300, 600, 1200):
+        live(examples)
+        if wanted <= taken:
+            return
+    missing = sorted(f"{state.name} {cause.name}" for state, cause in wanted - taken)
+    assert not missing

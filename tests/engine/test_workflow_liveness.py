@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from perdure.core import commands as c
 from perdure.core import turn_commands as t
-from perdure.core.errors import NotFound
 from perdure.core.events import StartChildWorkflowExecutionInitiated, WorkflowExecutionCancelRequested
 from perdure.core.model import Failure, RetryPolicy, pack
 from perdure.core.run import Message
@@ -157,8 +154,8 @@ async def test_an_inbox_that_cannot_be_read_holds_up_its_run_alone() -> None:
         assert await drive.state(bad) == State.ENQUEUED
 
 
-async def test_a_reset_of_a_forgotten_workflow_id_is_refused(drive: Drive, clock: SteppedClock) -> None:
-    """Its key is gone, so no other run could be found by it: nobody waits for that."""
+async def test_a_reset_of_a_forgotten_workflow_id_gives_it_a_run_again(drive: Drive, clock: SteppedClock) -> None:
+    """Its key is gone with the time that it is kept: the new run has it."""
     flows = Flows(drive)
     run_id = await flows.start()
     await (await flows.turn()).append(DONE)
@@ -173,5 +170,7 @@ async def test_a_reset_of_a_forgotten_workflow_id_is_refused(drive: Drive, clock
     await drive.one(c.Trim(closed_before=0, limit=10))
     assert await drive.engine.store.find_key(("default", "", "workflow", "wf")) is None
     async with asyncio.timeout(2):
-        with pytest.raises(NotFound):
-            await drive.one(command)
+        assert await drive.one(command) == c.Started(command.new_run_id)
+    key = await drive.engine.store.find_key(("default", "", "workflow", "wf"))
+    assert key is not None
+    assert key.task_id == command.new_run_id

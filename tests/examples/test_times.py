@@ -111,8 +111,10 @@ def test_a_trip_that_is_cancelled_is_undone(load: Load, tmp_path: Path, monkeypa
         monkeypatch.setattr(travel, "book", booked)
         with pytest.raises(TaskCanceled):
             run.result()
-    done = [effect for effect in effects(tmp_path) if effect != "book_car"]
-    assert done == ["book_flight", "book_hotel", "cancel_car", "cancel_hotel", "cancel_flight"]
+    done = effects(tmp_path)
+    assert "book_car" not in done or "cancel_car" in done
+    rest = [effect for effect in done if not effect.endswith("_car")]
+    assert rest == ["book_flight", "book_hotel", "cancel_hotel", "cancel_flight"]
 
 
 @pytest.mark.parametrize(("decision", "ends"), [("no", "nothing was bought"), (None, "nothing was bought")])

@@ -51,7 +51,7 @@ ORDER = Order(UUID(int=7), Decimal("19.90"), datetime(2026, 1, 2, 3, 4, 5, 678, 
 
 
 @task
-async def pay(ctx: Context, payload: Order) -> Receipt:
+async def pay_the_order(ctx: Context, payload: Order) -> Receipt:
     ctx.checkpoint("paying")
     return Receipt(payload, frozenset({ctx.type}))
 
@@ -69,18 +69,18 @@ async def stateful_async(ctx: Context, payload: Any) -> Any:
 # ---------------------------------------------------------------------------------------------------------------- types
 async def test_b135_values_arrive_as_they_were_sent() -> None:
     async with AsyncPerdure(STORE) as app, app.worker():
-        job = await app.enqueue(pay, ORDER)
-        expected = Receipt(ORDER, frozenset({"pay"}))
+        job = await app.enqueue(pay_the_order, ORDER)
+        expected = Receipt(ORDER, frozenset({"pay_the_order"}))
         assert await job.result(20) == expected
-        assert await app.job(job.id, pay).result() == expected
+        assert await app.job(job.id, pay_the_order).result() == expected
         plain = {
             "order": {"id": str(ORDER.id), "price": "19.90", "due": "2026-01-02T03:04:05.000678Z"},
-            "paid": ["pay"],
+            "paid": ["pay_the_order"],
         }
         assert await app.job(job.id).result() == plain
-        by_name, by_json = await app.enqueue("pay", ORDER), await app.enqueue(pay, plain["order"])
+        by_name, by_json = await app.enqueue("pay_the_order", ORDER), await app.enqueue(pay_the_order, plain["order"])
         assert await by_name.result(20) == await by_json.result(20) == expected
-        many = await app.enqueue_many(pay, [ORDER, ORDER])
+        many = await app.enqueue_many(pay_the_order, [ORDER, ORDER])
         assert [await one.result(20) for one in many] == [expected, expected]
 
 
@@ -92,10 +92,10 @@ async def test_b135_what_would_not_arrive_is_refused_at_the_call() -> None:
             (Order(UUID(int=1), Decimal("nan"), ORDER.due), "payload.price"),
         ]:
             with pytest.raises(InvalidArgument) as caught:
-                await app.enqueue(pay, payload)
+                await app.enqueue(pay_the_order, payload)
             assert caught.value.field == path
         with pytest.raises(InvalidArgument, match=r"^payloads\[1\]\.due"):
-            await app.enqueue_many(pay, [ORDER, {"id": str(ORDER.id), "price": "1", "due": 3.5}])
+            await app.enqueue_many(pay_the_order, [ORDER, {"id": str(ORDER.id), "price": "1", "due": 3.5}])
         with pytest.raises(InvalidArgument, match="annotate the handler"):
             await app.enqueue(stateful, ORDER)
         with pytest.raises(InvalidArgument, match=r"^payload\.at is a datetime"):
@@ -163,20 +163,20 @@ async def test_what_a_data_converter_encodes_is_all_that_is_stored() -> None:
     """SDK-10."""
     key = Fernet.generate_key()
     async with AsyncPerdure(STORE, converter=Encrypted(key)) as app, app.worker():
-        job = await app.enqueue(pay, ORDER)
+        job = await app.enqueue(pay_the_order, ORDER)
         assert (await job.result(20)).order == ORDER
         view = await job.status()
         for payloads in (view.payload, view.result):
             assert payloads is not None
             assert payloads[0].metadata == {"encoding": "binary/encrypted"}
             assert b"19.90" not in payloads[0].data
-        assert (await (await app.enqueue("pay", ORDER)).result(20)).order == ORDER
+        assert (await (await app.enqueue("pay_the_order", ORDER)).result(20)).order == ORDER
 
 
 async def test_a_client_without_the_codec_says_so(tmp_path: Any) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     async with AsyncPerdure(url, converter=Encrypted(Fernet.generate_key())) as app, app.worker():
-        id = (job := await app.enqueue(pay, ORDER)).id
+        id = (job := await app.enqueue(pay_the_order, ORDER)).id
         await job.result(20)
     async with AsyncPerdure(url) as app:
         with pytest.raises(InvalidArgument, match="'binary/encrypted'"):
@@ -189,12 +189,12 @@ async def test_a_client_without_the_codec_says_so(tmp_path: Any) -> None:
 async def test_a_worker_without_the_codec_fails_the_task_and_lives(tmp_path: Any) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     async with AsyncPerdure(url, converter=Compressed()) as app:
-        id = (await app.enqueue(pay, ORDER)).id
+        id = (await app.enqueue(pay_the_order, ORDER)).id
     async with AsyncPerdure(url) as app, app.worker():
         with pytest.raises(TaskFailed) as caught:
             await app.job(id).result(20)
         assert (caught.value.failure.code, caught.value.failure.retryable) == ("undecodable_payload", False)
-        assert (await (await app.enqueue(pay, ORDER)).result(20)).order == ORDER
+        assert (await (await app.enqueue(pay_the_order, ORDER)).result(20)).order == ORDER
 
 
 def test_keys_and_codecs_may_change_while_tasks_are_open() -> None:

@@ -79,7 +79,7 @@ async def test_b091_callers_of_handlers_that_are_left_behind_hear_of_it_at_once(
     the end waits for them."""
     gate = asyncio.Event()
 
-    @task
+    @task(name="slow-answer")
     async def slow(ctx: Context, payload: None) -> str:
         await gate.wait()
         return "done"

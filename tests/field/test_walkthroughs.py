@@ -35,7 +35,7 @@ async def order_v1(ctx: Any) -> str:
 async def order_v2(ctx: Any) -> str:
     await ctx.execute_activity("check-inventory")
     await ctx.wait_for_signal("paid")
-    return await ctx.execute_activity("charge")
+    return await ctx.execute_activity("charge-card")
 
 
 async def order_v2_patched(ctx: Any) -> str:
@@ -63,7 +63,7 @@ async def test_fail_25_an_activity_was_removed(app: AsyncPerdure, way_out: str) 
 
         return activity
 
-    tasks = [note(name) for name in ("validate-address", "check-inventory", "charge")]
+    tasks = [note(name) for name in ("validate-address", "check-inventory", "charge-card")]
 
     def deployed(code: Any) -> Any:
         return app.worker(workflows=[Workflow(code, "order")], tasks=tasks)
@@ -80,19 +80,19 @@ async def test_fail_25_an_activity_was_removed(app: AsyncPerdure, way_out: str) 
         assert ran == ["validate-address"], "nothing new happened"
         if way_out == "reset":
             run = await run.reset(event_id=4, reason="validate-address is gone")
-            assert await run.result(20) == "charge"
+            assert await run.result(20) == "charge-card"
         if way_out == "terminate":
             await run.terminate("the code is gone")
             with pytest.raises(TaskTerminated, match="the code is gone"):
                 await run.result(5)
             run = await app.signal_with_start("order", id="order-12345-again", signal="paid")
-            assert await run.result(20) == "charge"
+            assert await run.result(20) == "charge-card"
     if way_out in ("roll back", "patch"):
         async with deployed(order_v1 if way_out == "roll back" else order_v2_patched):
             assert await run.result(20) == "validate-address, charge"
-            assert ran == ["validate-address", "charge"]
+            assert ran == ["validate-address", "charge-card"]
     else:
-        assert ran == ["validate-address", "check-inventory", "charge"]
+        assert ran == ["validate-address", "check-inventory", "charge-card"]
 
 
 # --------------------------------------------------------------------------------- a change that was not gated

@@ -74,7 +74,7 @@ class Answers:
             case c.CloseSession(), c.Accepted() if command.epoch is not None:
                 self._closed(command.incarnation, command.epoch)
             case c.Append(), (c.Appended() | UnhandledMessages()):
-                self._appended(command, outcome)
+                self._appended(command, outcome, since)
             case c.Tell(), c.Told():
                 self._told(command, outcome)
             case c.OpenSession(), c.Accepted():
@@ -127,10 +127,12 @@ class Answers:
                 self._seen.fail("answers", f"a recorded completion is called lost: {show(current)}")
 
     # ----------------------------------------------------------------------------------------------------------- turns
-    def _appended(self, command: c.Append, outcome: c.Appended | UnhandledMessages) -> None:
+    def _appended(self, command: c.Append, outcome: c.Appended | UnhandledMessages, since: int) -> None:
         run_id = command.lease.task_id
         granted = self._seen.known(command.lease, "an append")
         past = self._seen.runs.pasts[run_id]
+        if granted.ended is not None and granted.ended <= since and granted.closed_as is None:
+            self._seen.fail("fence", f"an append under a stale lease: {short(run_id)} {command.lease.number}")
         if isinstance(outcome, UnhandledMessages):
             kept = {event.attributes.step_id for event in past.events if isinstance(event.attributes, StepCompleted)}
             ends = {one.step_id for one in command.commands if isinstance(one, CompleteStep)}

@@ -79,16 +79,16 @@ def test_time_stands_still_until_it_is_advanced(code: Any) -> None:
         assert run.result()[1] == (START + timedelta(days=30)).isoformat()
 
 
-def approval(ctx: Ctx) -> Any:
+def approval_in_time(ctx: Ctx) -> Any:
     return [ctx.wait_for_signal("approve", timeout="72h"), ctx.wait_condition(lambda: False, timeout="1h")]
 
 
-async def approval_async(ctx: Ctx) -> Any:
+async def approval_in_time_async(ctx: Ctx) -> Any:
     approved = await ctx.wait_for_signal("approve", timeout="72h")
     return [approved, await ctx.wait_condition(lambda: False, timeout="1h")]
 
 
-@in_both_styles(approval, approval_async)
+@in_both_styles(approval_in_time, approval_in_time_async)
 def test_time_outs_of_waits_are_jumped_to(code: Any) -> None:
     flow = workflow(code)
     with jumping(start=START) as env:
@@ -96,7 +96,7 @@ def test_time_outs_of_waits_are_jumped_to(code: Any) -> None:
         assert env.now == START + timedelta(hours=73)
 
 
-@in_both_styles(approval, approval_async)
+@in_both_styles(approval_in_time, approval_in_time_async)
 def test_a_signal_in_time_is_seen_at_that_time(code: Any) -> None:
     flow = workflow(code)
     with jumping(start=START) as env:

@@ -106,7 +106,7 @@ async def test_a_handler_that_changes_what_signals_do(app: AsyncPerdure, start: 
     in_process = await app.enqueue("job_append_in_process", {"path": path, "line": 1})
     assert await in_process.result(30) == in_process.id
     job = await app.enqueue("job_append", {"path": path, "line": 2, "seconds": 1})
-    while not (await job.status()).attempts:
+    while (await job.status()).started_at is None:  # the worker has it, and said so
         await asyncio.sleep(0.01)
     worker.signal()
     assert await asyncio.to_thread(worker.wait) == 0

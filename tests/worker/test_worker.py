@@ -74,12 +74,12 @@ async def test_without_queues_it_polls_those_that_its_tasks_declare(
     def letter(ctx: Context, payload: Any) -> None: ...
 
     caplog.set_level("INFO")
-    async with Worker(service, tasks=[letter]):
+    async with Worker(service, tasks=[letter], workflows=[]):
         await service.until(lambda: bool(service.polls))
     assert service.polls[0].queues == service.sessions[0].queues == ["default", "mail"]
     assert "works on default, mail" in caplog.text
     caplog.clear()
-    async with Worker(service, tasks=[letter], queues=["default"]):
+    async with Worker(service, tasks=[letter], workflows=[], queues=["default"]):
         await service.until(lambda: len(service.sessions) == 2)
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warnings == ["queue 'mail' is not polled; tasks declared on it: letter"]

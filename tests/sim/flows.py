@@ -295,13 +295,20 @@ class Flows:
             self._world.runs.acknowledged(text)
 
     async def _ask(self, app: AsyncPerdure, handle: AsyncWorkflowHandle, source: Random) -> None:
-        try:
-            shown = await handle.query("state")
-        except QueryFailed as error:
-            if error.failure.code not in ("unknown_query", "query_failed"):
-                self._world.checker.fail("queries", f"{error!r}")
-            return
-        self._world.runs.shown(shown)
+        async def ask() -> None:
+            try:
+                shown = await handle.query("state")
+            except QueryFailed as error:
+                if error.failure.code not in ("unknown_query", "query_failed"):
+                    self._world.checker.fail("queries", f"{error!r}")
+            else:
+                self._world.runs.shown(shown)
+
+        for _ in range(source.choice((1, 4))):
+            await handle.signal("s", text := self._signal(0))  # so that its code runs about now
+            self._world.runs.acknowledged(text)
+            await asyncio.sleep(source.random() * 0.02)
+            await ask()
 
     async def _update(self, app: AsyncPerdure, handle: AsyncWorkflowHandle, source: Random) -> None:
         value = int(source.random() * 1000)

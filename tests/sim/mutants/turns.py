@@ -18,13 +18,19 @@ from perdure.worker.turn import TurnInHand
 from tests.sim.mutants.registry import change, mutant
 
 
-@mutant("appends are not fenced")
+def _following(task: Any, run: Any, messages: Any, command: c.Append) -> c.Append:
+    """The append as if it had been asked for behind the last event."""
+    begun = 0 if run.turn_written else len(turns.prepared(task, run, messages)[0])
+    return replace(command, after=run.event_count + begun)
+
+
+@mutant("appends are not fenced, neither by the lease nor by the event that they follow")
 def _(stack: ExitStack) -> None:
     real = turns.append
 
     def append(task: Any, run: Any, messages: Any, command: c.Append, **rest: Any) -> Any:
-        if task.state == State.LEASED:
-            command = replace(command, lease=task.lease)
+        if task.state == State.LEASED and task.lease != command.lease:
+            command = _following(task, run, messages, replace(command, lease=task.lease))
         return real(task, run, messages, command, **rest)
 
     change(stack, turns, "append", append)
@@ -36,8 +42,7 @@ def _(stack: ExitStack) -> None:
 
     def append(task: Any, run: Any, messages: Any, command: c.Append, **rest: Any) -> Any:
         if task.state == State.LEASED and task.lease == command.lease and run.turn_prepared_at is not None:
-            begun = 0 if run.turn_written else len(turns.prepared(task, run, messages)[0])
-            command = replace(command, after=run.event_count + begun)
+            command = _following(task, run, messages, command)
         return real(task, run, messages, command, **rest)
 
     change(stack, turns, "append", append)
@@ -114,18 +119,6 @@ def _(stack: ExitStack) -> None:
         return effects, state
 
     change(stack, turns, "fail", fail)
-
-
-@mutant("a released turn counts as written")
-def _(stack: ExitStack) -> None:
-    real = turns._over
-
-    def over(task: Any, run: Any) -> None:
-        written = run.turn_written
-        real(task, run)
-        run.turn_written = written
-
-    change(stack, turns, "_over", over)
 
 
 @mutant("steps run before their claim is in the history")

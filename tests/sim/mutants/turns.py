@@ -158,17 +158,6 @@ def _(stack: ExitStack) -> None:
     change(stack, turns, "prepared", prepared)
 
 
-@mutant("once real: a query sees what the code has done and nobody has written")
-def _(stack: ExitStack) -> None:
-    real = AsyncTurn._activate
-
-    def activate(self: Any, pages: Any) -> None:
-        real(self, pages)
-        self.sending = False
-
-    change(stack, AsyncTurn, "_activate", activate)
-
-
 @mutant("once real: a turn that ends because of a hint alone is followed by none")
 def _(stack: ExitStack) -> None:
     real = turns._end

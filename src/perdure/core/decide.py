@@ -102,12 +102,17 @@ def beat(task: Task, command: commands.Heartbeat, now: int) -> Task:
     return task
 
 
+def holds(task: Task, command: commands.Complete | commands.Append) -> bool:
+    """Whether the lease of a command is the current one of the task, compared whole (LEASE-05)."""
+    lease = command.lease
+    return task.state == State.LEASED and lease.number == task.lease_number and lease.bits == task.lease_bits
+
+
 def complete(
     task: Task, command: commands.Complete, now: int, mint: Mint, rounds: Rounds
 ) -> tuple[list[Effect], State]:
     """The effects and the state after them. A lease that completed before gets its recorded answer again."""
-    lease = command.lease
-    if task.state != State.LEASED or lease.number != task.lease_number or lease.bits != task.lease_bits:
+    if not holds(task, command):
         return [], recorded(task, command)
     if command.outcome == "succeeded":
         return [succeed(task, command, now)], State.SUCCEEDED

@@ -135,6 +135,24 @@ def post(task: Task, run: Run, body: list[AnyAttributes] | UpdateRequest, now: i
     return [*effects, PutRun(run)]
 
 
+def update(task: Task, run: Run, asked: UpdateRequest, now: int, rounds: Rounds) -> list[Effect]:
+    """An update arrives: the message, and the row that waits for the answer."""
+    row = Task(
+        asked.task_id, task.namespace, asked.name, State.WAITING, task.lane, now, now, app=task.app,
+        kind=Kind.UPDATE, queue=task.queue, idempotency_key=asked.update_id, identity=asked.identity,
+        parent_run_id=task.id, parent_event_id=0,
+    )  # fmt: skip
+    run = copy(run)
+    run.children += 1
+    return [Insert(row), *post(task, run, asked, now, rounds)]
+
+
+def fire(timer: Task, now: int) -> list[Effect]:
+    """The alarm of a timer: it succeeds, and its parent hears of it."""
+    timer, now = decide.own(timer, now)
+    return [decide.close(timer, Cause.ANSWER, now)]
+
+
 def news_of(message: Message) -> list[AnyAttributes]:
     """The events that a message becomes; an update becomes none by itself."""
     return [] if message.kind == MessageKind.UPDATE else unpack(message.body, _attributes)

@@ -26,6 +26,7 @@ from perdure.core.events import (
     ActivityTaskStarted,
     ActivityTaskTimedOut,
     Event,
+    WorkflowExecutionCancelRequested,
     WorkflowExecutionSignaled,
     WorkflowExecutionStarted,
     WorkflowTaskCompleted,
@@ -38,7 +39,7 @@ from perdure.core.model import Failure, Task, pack, unpack
 from perdure.core.policy import wake_at
 from perdure.core.rounds import Rounds
 from perdure.core.run import Message, MessageKind, Run, UpdateRequest
-from perdure.core.states import Cause, State, move
+from perdure.core.states import Cause, Kind, State, move
 from perdure.core.turn_commands import CLOSING, CompleteStep, ContinueAsNew, FailStep, RejectUpdate, TurnCommand
 from perdure.core.turn_effects import TurnWriter
 
@@ -158,7 +159,7 @@ def append(
 def _answered(task: Task, run: Run, command: c.Append) -> c.Outcome | None:
     """The answer that this append got before; LeaseLost when its lease is not the current one."""
     lease, count = command.lease, sum(not isinstance(wanted, RejectUpdate) for wanted in command.commands)
-    if task.state == State.LEASED and lease.number == task.lease_number and lease.bits == task.lease_bits:
+    if decide.holds(task, command):
         ends = (command.after + count, command.after + count + 1)
         if run.turn_written and run.event_count > command.after and run.event_count in ends:
             return c.Appended(run.id, task.state, run.event_count, _is_waiting(run))
@@ -172,6 +173,24 @@ def _answered(task: Task, run: Run, command: c.Append) -> c.Outcome | None:
 
 def _closes(command: c.Append) -> bool:
     return bool(command.commands) and isinstance(command.commands[-1], CLOSING)
+
+
+def may_close(command: object, task: Task) -> bool:
+    """Whether a command may close the row that it is about, so that the row's parent hears of it. All other commands
+    must do without the parent's row: what a thousand child runs do would else wait for each other."""
+    match command:
+        case c.Append():
+            return _closes(command)
+        case c.Complete():
+            return task.kind != Kind.WORKFLOW  # a turn that failed, or was handed back
+        case c.Tell(message=message):
+            return isinstance(message, WorkflowExecutionCancelRequested)
+        case c.Enqueue(start=start):
+            return start is not None and start.id_conflict == "terminate_existing"
+        case c.Pause() | c.Reset():  # a reset run goes on for its parent as the new one
+            return False
+        case _:
+            return True
 
 
 def _is_waiting(run: Run) -> bool:
@@ -253,9 +272,8 @@ def _end(
 def fail(
     task: Task, run: Run, messages: Sequence[Message], command: c.Complete, now: int
 ) -> tuple[list[Effect], State]:
-    """The worker reports that the turn failed, or hands it back ("released")."""
-    lease = command.lease
-    if task.state != State.LEASED or lease.number != task.lease_number or lease.bits != task.lease_bits:
+    """The worker reports that the turn failed."""
+    if not decide.holds(task, command):
         return [], decide.recorded(task, command)
     task, now = runs.own(task, run, now)
     run = copy(run)
@@ -295,8 +313,7 @@ def fail(
 
 def release(task: Task, run: Run, command: c.Complete, now: int, rounds: Rounds) -> tuple[list[Effect], State]:
     """The worker leaves: another one gets the turn at once."""
-    lease = command.lease
-    if task.state != State.LEASED or lease.number != task.lease_number or lease.bits != task.lease_bits:
+    if not decide.holds(task, command):
         return [], decide.recorded(task, command)
     task, now = runs.own(task, run, now)
     run = copy(run)

@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any
 
 from perdure.core import commands as c
-from perdure.core import decide, runs
+from perdure.core import decide, runs, turns
 from perdure.core.effects import Effect
 from perdure.core.errors import LeaseLost, NotFound, PerdureError
 from perdure.core.ids import Mint
@@ -39,7 +39,7 @@ from perdure.engine.intake import Intake
 from perdure.engine.ledger import Ledger
 from perdure.engine.marks import Marks
 from perdure.engine.starts import Starts
-from perdure.engine.workflows import Histories, Items, Workflows, may_close
+from perdure.engine.workflows import Histories, Items, Workflows
 from perdure.store.base import Batch as Rows
 from perdure.store.base import Doubled, Place
 
@@ -169,7 +169,9 @@ class Batch:
         workflows = self._workflows
         main = {item: ids_of[item] for item, _ in named}
         await chores.keep(partial(workflows.errands.read, rows))
-        children = [rows_of[i] for item, i in main.items() if i in rows_of and may_close(item.command, rows_of[i])]
+        children = [
+            rows_of[i] for item, i in main.items() if i in rows_of and turns.may_close(item.command, rows_of[i])
+        ]
         held = await workflows.relatives(rows, [*children, *chores.rows])
         if held:
             self._put_off(named, [item for item, task_id in main.items() if task_id in held])

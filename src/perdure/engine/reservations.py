@@ -7,12 +7,12 @@ from collections.abc import Container, Mapping
 from typing import Any
 
 from perdure.core import commands as c
-from perdure.core import runs
+from perdure.core import decide, runs
 from perdure.core import turn_commands as t
 from perdure.core.model import SECOND, Key
 from perdure.core.run import UpdateRequest
-from perdure.core.states import State, is_closed
-from perdure.core.turn_effects import key_of
+from perdure.core.states import is_closed
+from perdure.core.turn_effects import KEY_LIFE, key_of
 from perdure.engine.gather import Item
 from perdure.engine.ledger import Ledger
 from perdure.store.base import Batch as Rows
@@ -51,7 +51,7 @@ class Reservations:
                 for child in command.commands:
                     if isinstance(child, t.StartChildWorkflow):
                         name = key_of(self._ledger.rows[command.lease.task_id].namespace, child.workflow_id)
-                        key = wanted.setdefault(name, Key(*name, child.task_id, b"", now + REQUEST_LIFE))
+                        key = wanted.setdefault(name, Key(*name, child.task_id, b"", now + KEY_LIFE))
                         self._reuse[child.task_id] = child.id_reuse
                         if key.task_id != child.task_id:  # another child of this batch has it
                             self.taken.add(child.task_id)
@@ -111,4 +111,4 @@ class Reservations:
 
     def _holds(self, command: c.Append) -> bool:
         task = self._ledger.rows.get(command.lease.task_id)
-        return task is not None and task.state == State.LEASED and task.lease == command.lease
+        return task is not None and decide.holds(task, command)

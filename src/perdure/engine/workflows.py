@@ -16,7 +16,7 @@ from typing import Any
 from perdure.core import commands as c
 from perdure.core import decide, pages, runs, turns
 from perdure.core import turn_commands as t
-from perdure.core.effects import Change, Close, Delete, Effect, Insert, PassOn, PutRun
+from perdure.core.effects import Change, Close, Delete, Effect, PassOn, PutRun
 from perdure.core.errors import (
     Internal,
     InvalidArgument,
@@ -36,7 +36,7 @@ from perdure.core.model import Key, Task
 from perdure.core.reset import reset
 from perdure.core.rounds import Rounds
 from perdure.core.run import Page, Run, UpdateRequest
-from perdure.core.states import Cause, Kind, State, is_closed
+from perdure.core.states import Kind, State, is_closed
 from perdure.core.turn_effects import KEY_LIFE, key_of
 from perdure.engine.dispatch import Prepared
 from perdure.engine.errands import Errands
@@ -336,21 +336,8 @@ class Workflows:
                 self.apply(runs.post(task, run, [signal], now, self._rounds), now)
                 return c.Told(task.id)
             case UpdateRequest() as update:
-                self.apply(self._update(task, run, update, now), now)
+                self.apply(runs.update(task, run, update, now, self._rounds), now)
                 return c.Told(task.id, update.task_id)
-
-    def _update(self, task: Task, run: Run, update: UpdateRequest, now: int) -> list[Effect]:
-        """The message, and the row that waits for the answer."""
-        row = Task(
-            update.task_id, task.namespace, update.name, State.WAITING, task.lane, now, now, app=task.app,
-            kind=Kind.UPDATE, queue=task.queue, idempotency_key=update.update_id, identity=update.identity,
-            parent_run_id=task.id, parent_event_id=0,
-        )  # fmt: skip
-        posted = runs.post(task, run, update, now, self._rounds)
-        for effect in posted:
-            if isinstance(effect, PutRun):
-                effect.run.children += 1
-        return [Insert(row), *posted]
 
     def terminate(self, item: Item, command: c.Terminate, gone: Task | None, now: int) -> c.Outcome | None:
         task, run = self._target(item, command.namespace, gone)
@@ -426,8 +413,7 @@ class Workflows:
                 run = ledger.runs[task.id]
                 self.apply(runs.ring(task, run, now, self._mint, self._rounds, hold_until), now)
             case Kind.TIMER:
-                task, now = decide.own(task, now)
-                self.apply([decide.close(task, Cause.ANSWER, now)], now)
+                self.apply(runs.fire(task, now), now)
             case Kind.MESSAGE:
                 self.errands.deliver(task, now)
             case Kind.SWEEP:
@@ -444,21 +430,3 @@ class Workflows:
 _NO_NAME: KeyName = ("", "", "", "")
 _NAMING = (t.CancelActivity, t.CancelTimer, t.AcceptUpdate, t.RejectUpdate, t.CompleteUpdate)
 """Commands that are about a row which exists."""
-
-
-def may_close(command: object, task: Task) -> bool:
-    """Whether a command may close the row that it is about, so that the row's parent hears of it. All other commands
-    must do without the parent's row: what a thousand child runs do would else wait for each other."""
-    match command:
-        case c.Append(commands=wanted):
-            return bool(wanted) and isinstance(wanted[-1], t.CLOSING)
-        case c.Complete():
-            return task.kind != Kind.WORKFLOW  # a turn that failed, or was handed back
-        case c.Tell(message=message):
-            return isinstance(message, WorkflowExecutionCancelRequested)
-        case c.Enqueue(start=start):
-            return start is not None and start.id_conflict == "terminate_existing"
-        case c.Pause() | c.Reset():  # a reset run goes on for its parent as the new one
-            return False
-        case _:
-            return True

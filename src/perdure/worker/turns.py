@@ -10,7 +10,7 @@ from perdure.client.base import Service
 from perdure.core.errors import PerdureError
 from perdure.core.messages import Completion, Delivery
 from perdure.core.model import Failure
-from perdure.core.workflow_messages import Turn
+from perdure.core.workflow_messages import QUERY, Turn
 from perdure.sdk.definition import Workflow
 from perdure.worker.activations import Activations
 from perdure.worker.appends import Appender
@@ -29,8 +29,6 @@ from perdure.worker.watchdog import LIMIT_SECONDS, Watchdog
 
 log = logging.getLogger("perdure.worker")
 
-QUERY = "perdure:query"
-"""The type of the deliveries that ask workflow code something."""
 MOST_SPARED = 1_000
 """Runs."""
 Ended = Callable[[Run, Completion | None], None]

@@ -1,4 +1,5 @@
-"""One real PostgreSQL for the whole run, and a fresh database of it for every test that asks."""
+"""One real PostgreSQL for the whole run, a fresh database of it for every test that asks, and names that a test
+declared are forgotten after it."""
 
 from __future__ import annotations
 
@@ -10,8 +11,12 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from perdure.sdk.definition import WORKFLOWS
+from perdure.sdk.task import REGISTRY
 
 
 class PostgresServer:
@@ -64,3 +69,20 @@ def postgres_database(postgres_server: PostgresServer) -> Iterator[str]:
     postgres_server.run(f"create database {name}")
     yield postgres_server.url(name)
     postgres_server.run(f"drop database {name} with (force)")
+
+
+@pytest.fixture(autouse=True)
+def own_names(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test knows the tasks and workflows of its own module, not those of other tests; what it declares is forgotten
+    after it."""
+    registries: tuple[dict[str, Any], ...] = (REGISTRY, WORKFLOWS)
+    known = [dict(registry) for registry in registries]
+    for registry in registries:
+        for name, declared in list(registry.items()):
+            home = declared.function.__module__
+            if home.rpartition(".")[2].startswith("test_") and home != request.module.__name__:
+                del registry[name]
+    yield
+    for registry, before in zip(registries, known, strict=True):
+        registry.clear()
+        registry.update(before)

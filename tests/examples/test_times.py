@@ -12,8 +12,6 @@ from types import ModuleType
 import pytest
 
 from perdure import TaskCanceled
-from perdure.sdk.definition import WORKFLOWS
-from perdure.sdk.task import REGISTRY
 from perdure.testing import jumping
 from tests.examples.processes import EXAMPLES
 
@@ -23,16 +21,13 @@ Load = Callable[[str], ModuleType]
 @pytest.fixture
 def load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Load]:
     """Imports an example; afterwards nothing of it is known."""
-    before = set(sys.modules), dict(REGISTRY), dict(WORKFLOWS)
+    before = set(sys.modules)
     monkeypatch.syspath_prepend(str(EXAMPLES))
     monkeypatch.setenv("EFFECTS", str(tmp_path / "effects.txt"))
     yield importlib.import_module
-    for name in set(sys.modules) - before[0]:
+    for name in set(sys.modules) - before:
         if getattr(sys.modules[name], "__file__", None) and EXAMPLES in Path(str(sys.modules[name].__file__)).parents:
             del sys.modules[name]
-    for known, earlier in ((REGISTRY, before[1]), (WORKFLOWS, before[2])):
-        known.clear()
-        known.update(earlier)  # type: ignore[arg-type]
 
 
 def effects(folder: Path) -> list[str]:

@@ -10,9 +10,7 @@ import pytest
 from perdure import AsyncPerdure
 from perdure.database import migrate
 from tests.engine.conftest import drive  # noqa: F401  # a fixture
-from tests.sdk.conftest import own_tasks  # noqa: F401  # a fixture
 from tests.store.conftest import clock, store  # noqa: F401  # fixtures
-from tests.worker.conftest import own_workflows  # noqa: F401  # a fixture
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -1,14 +1,10 @@
-"""Tasks that a test makes are forgotten after it."""
+"""A service and a server that are stand-ins, and a worker without pauses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from perdure.sdk.definition import WORKFLOWS
 from perdure.worker import appends, report, worker
-from tests.sdk.conftest import own_tasks  # noqa: F401  # a fixture
 from tests.worker.fake import FakeService
 from tests.worker.fake_server import FakeServer
 
@@ -21,15 +17,6 @@ async def service() -> FakeService:
 @pytest.fixture
 async def server() -> FakeServer:
     return FakeServer()
-
-
-@pytest.fixture(autouse=True)
-def own_workflows() -> Iterator[None]:
-    """Workflows that a test makes are forgotten after it."""
-    before = dict(WORKFLOWS)
-    yield
-    WORKFLOWS.clear()
-    WORKFLOWS.update(before)
 
 
 @pytest.fixture

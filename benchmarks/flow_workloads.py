@@ -132,6 +132,16 @@ def flow_recovery(deployment: Deployment, sizes: FlowSizes) -> Numbers:
     return numbers | {"lost": sizes.runs + 1 - deployment.database.succeeded()}
 
 
+def run_all(url: str, flow: str, sizes: FlowSizes, name: str) -> None:
+    """Runs of a workflow, 100 in flight."""
+
+    async def run() -> None:
+        async with AsyncPerdure(url) as client:
+            await _gathered(lambda number: _run(client, flow, sizes.steps, f"{name}-{number}"), sizes.runs)
+
+    asyncio.run(run())
+
+
 async def _run(client: AsyncPerdure, flow: str, steps: int, name: str) -> None:
     result: Any = await client.execute_workflow(flow, steps, id=name, timeout=120)
     assert result == steps * (steps - 1) // 2, result

@@ -3,6 +3,7 @@
     python -m benchmarks.profile                          jobs, SQLite
     python -m benchmarks.profile enqueues --store postgresql
     python -m benchmarks.profile latency
+    python -m benchmarks.profile steps                    workflows; also plain_steps, activities
 
 Prints, for each process and phase, the functions in which it was most of the time by themselves, and with all that they
 called, as microseconds an item. Waits for the disk count as time; the CPU time beside the total tells how much they
@@ -21,9 +22,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from benchmarks import workloads
+from benchmarks import flow_workloads, workloads
 from benchmarks.databases import Database, SqliteFile, postgres
-from benchmarks.deployment import Deployment, deployed
+from benchmarks.deployment import FLOWS, Deployment, deployed
+from benchmarks.flow_workloads import QUICK_FLOWS, FlowSizes
 from benchmarks.peers import Peers
 from benchmarks.processes import Processes, descendants, own_cpu_seconds, wait_until
 from benchmarks.workloads import Sizes
@@ -31,6 +33,7 @@ from benchmarks.workloads import Sizes
 PY_SPY = str(Path(sys.executable).with_name("py-spy"))
 HERTZ = 400
 SIZES = Sizes(jobs=20_000, enqueues=20_000, samples=1_000)
+FLOW_SIZES = FlowSizes(runs=4_000)
 
 
 class Recording:
@@ -119,6 +122,20 @@ def latency(deployment: Deployment, found: list[Recording]) -> None:
         workloads.round_trips(deployment.url, SIZES.samples)
 
 
+def flow(name: str) -> Callable[[Deployment, list[Recording]], None]:
+    """Runs of a workflow; an item is a run."""
+
+    def profile(deployment: Deployment, found: list[Recording]) -> None:
+        worker = deployment.worker(FLOWS)
+        flow_workloads.run_all(deployment.url, name, QUICK_FLOWS, "warm")
+        with ExitStack() as stack:
+            for title, pid in (("server", deployment.server.pid), ("worker", worker_process(worker.pid))):
+                stack.enter_context(recorded(deployment.processes, pid, f"{title}, runs", FLOW_SIZES.runs, found))
+            flow_workloads.run_all(deployment.url, name, FLOW_SIZES, "run")
+
+    return profile
+
+
 def worker_process(supervisor: int) -> int:
     """The pid of the process that runs the handlers, once there is one."""
     wait_until(lambda: len(descendants(supervisor)) > 1)
@@ -129,6 +146,7 @@ PROFILES: dict[str, Callable[[Deployment, list[Recording]], None]] = {
     "jobs": jobs,
     "enqueues": enqueues,
     "latency": latency,
+    **{name: flow(name) for name in ("steps", "plain_steps", "activities")},
 }
 
 

@@ -13,7 +13,6 @@ import time
 
 from benchmarks.growth import REQUEST, Hands
 from perdure.api.service import Caller, Service
-from perdure.app import calm_garbage_collector
 from perdure.core import commands as c
 from perdure.core.model import SECOND
 from perdure.engine.engine import Engine
@@ -21,6 +20,7 @@ from perdure.engine.retention import PAUSE, Retention
 from perdure.store.base import Store
 from perdure.store.postgres import PostgresStore
 from perdure.store.sqlite import SqliteStore
+from perdure.worker.process import calm_garbage_collector
 
 KEEP_SECONDS = 600.0
 RUN_SECONDS = 10 * KEEP_SECONDS

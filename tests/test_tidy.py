@@ -38,7 +38,8 @@ VAGUE = {"utils", "util", "helpers", "helper", "manager", "managers", "common", 
 
 SHARED_CORE = {
     "model", "messages", "workflow_messages", "errors", "durations", "limits",
-    "run", "events", "event_types", "turn_commands", "pages", "history_json",
+    "event_messages", "run", "events", "event_types", "group_events", "turn_commands", "schedule_messages",
+    "pages", "history_json", "body", "failure_messages", "doctor_messages", "limit_messages",
 }  # fmt: skip
 """What clients and workers may know of the rules: the vocabulary, the wire's bodies, the errors, the limits; and what
 histories are made of, because they replay them."""
@@ -77,7 +78,11 @@ ONE_DIALECT = {
     "insert": "PostgreSQL takes new rows by COPY",
     "append": "see insert",
     "post": "see insert",
+    "publish": "see insert",
+    "add_chunks": "see insert",
     "close_runs": "SQLite's close holds both forms",
+    "history_sizes": "SQLite counts in Python, without a round trip; a window over the rows would sort them",
+    "inbox_sizes": "see history_sizes",
     "open_children": "SQLite's children are read without locks in any case",
     "exchange": "SQLite claims and writes in two statements, without a round trip between them",
     "take": "see exchange",

@@ -46,6 +46,7 @@ from perdure.sdk.middleware import Middleware
 from perdure.sdk.plugin import DataConverter
 from perdure.sdk.run_handle import AsyncWorkflowHandle, WorkflowHandle
 from perdure.sdk.saga import PivotPassedError, Saga, SagaOutcome
+from perdure.sdk.schedules import AsyncScheduleHandle, ScheduleHandle
 from perdure.sdk.task import Task, task
 from perdure.sdk.workflow import workflow
 from perdure.sdk.workflow_context import WorkflowContext
@@ -68,6 +69,8 @@ __all__ = [
     "Job",
     "AsyncWorkflowHandle",
     "WorkflowHandle",
+    "AsyncScheduleHandle",
+    "ScheduleHandle",
     "Task",
     "workflow",
     "WorkflowContext",

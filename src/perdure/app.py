@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import gc
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
@@ -36,18 +35,22 @@ from perdure.client.websocket import Hook
 from perdure.core import limits
 from perdure.core import messages as m
 from perdure.core.durations import Duration
+from perdure.core.history_size import MAX_EVENTS, check_max_events
 from perdure.core.ids import Mint
-from perdure.database import open_store, running_engine
-from perdure.sdk.client import AsyncClient, TaskFilter, TaskOptions
+from perdure.database import EngineOptions, open_store, running_engine
+from perdure.sdk.client import AsyncClient, Edit, TaskFilter, TaskOptions
+from perdure.sdk.events import Events
 from perdure.sdk.extensions import Extensions, checked, converters
+from perdure.sdk.failures import Failures
 from perdure.sdk.handle import Job, Runner
-from perdure.sdk.runs import Runs
-from perdure.sdk.task import Task
+from perdure.sdk.limits import Limits
+from perdure.sdk.schedules import Schedules
+from perdure.sdk.task import R, Task
 from perdure.sdk.transaction import Value
 from perdure.worker.execute import Environment
 from perdure.worker.options import WorkerOptions
 from perdure.worker.output import keep_output
-from perdure.worker.process import Lifeline, leave_soon, on_stop_signals
+from perdure.worker.process import Lifeline, calm_garbage_collector, leave_soon, on_stop_signals
 from perdure.worker.reload import on_change
 from perdure.worker.replay import Replayer
 from perdure.worker.supervisor import Supervisor
@@ -55,17 +58,13 @@ from perdure.worker.worker import Worker
 
 T = TypeVar("T")
 
-GC_THRESHOLD = 50_000
-"""Objects that a server or worker process makes before the garbage collector looks for cycles among them. Requests have
-none, and Python's own 700 make it look several times a batch."""
-
 
 @asynccontextmanager
-async def running_server(url: str, host: str, port: int, retention: float) -> AsyncIterator[str]:
-    """A server over a store, which keeps closed tasks for `retention` seconds; gives its URL. Port 0: a free one."""
+async def running_server(url: str, host: str, port: int, **options: Unpack[EngineOptions]) -> AsyncIterator[str]:
+    """A server over a store; gives its URL. Port 0: a free one."""
     from perdure.api.server import App, Server  # clients and workers need no web framework
 
-    async with running_engine(url, retention) as engine:
+    async with running_engine(url, **options) as engine:
         server = Server(App(engine), host, port)
         await server.start()
         try:
@@ -75,21 +74,14 @@ async def running_server(url: str, host: str, port: int, retention: float) -> As
             await asyncio.gather(server.stop(), engine.stop())
 
 
-async def serve(url: str, host: str, port: int, retention: float, started: Callable[[str], None]) -> None:
-    """A server until a signal stops it; `started` is told its URL. A second signal ends the process at once."""
+async def serve(url: str, host: str, port: int, tell: Callable[[str], None], **options: Unpack[EngineOptions]) -> None:
+    """A server until a signal stops it; `tell` is told its URL. A second signal ends the process at once."""
     stop = asyncio.Event()
-    async with running_server(url, host, port, retention) as address:
+    async with running_server(url, host, port, **options) as address:
         on_stop_signals(stop.set)
         calm_garbage_collector()
-        started(address)
+        tell(address)
         await stop.wait()
-
-
-def calm_garbage_collector() -> None:
-    """For a process that has started what it is going to run: modules and the like are not looked at again."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GC_THRESHOLD)
 
 
 class AsyncPerdure(AsyncClient):
@@ -97,7 +89,8 @@ class AsyncPerdure(AsyncClient):
 
     Use one on one event loop, and close it: `async with AsyncPerdure(url) as app`. `namespace` separates tenants
     ("default" when None); where a server wants an `api_key`, the key decides it. `coalesce=False` sends each enqueue
-    by itself. `extensions` (sdk/extensions.py) are what the application adds to its clients and workers.
+    by itself. `max_history_events` bounds histories if the server is in this process. `extensions` (sdk/extensions.py)
+    are what the application adds to its clients and workers.
     """
 
     def __init__(
@@ -107,6 +100,7 @@ class AsyncPerdure(AsyncClient):
         namespace: str | None = None,
         api_key: str | None = None,
         coalesce: bool = True,
+        max_history_events: int = MAX_EVENTS,
         **extensions: Unpack[Extensions],
     ) -> None:
         self.extensions = checked(extensions)
@@ -115,6 +109,7 @@ class AsyncPerdure(AsyncClient):
         self.remote = url.startswith(("http://", "https://"))
         self.namespace = namespace
         self.api_key = api_key
+        self._max_history_events = check_max_events(max_history_events)
         self._opening = asyncio.Lock()
         self._open = AsyncExitStack()
         self._instead: Service | None = None  #: of what the URL names, while redirected
@@ -163,7 +158,8 @@ class AsyncPerdure(AsyncClient):
     async def _connect(self) -> Service:
         if self.remote:
             return HttpService(self.url, api_key=self.api_key, namespace=self.namespace)
-        engine = await self._open.enter_async_context(running_engine(self.url))
+        running = running_engine(self.url, max_history_events=self._max_history_events)
+        engine = await self._open.enter_async_context(running)
         return EmbeddedService(ServerService(engine, Caller(self.namespace or "default")))
 
     def replayer(self) -> Replayer:
@@ -332,7 +328,7 @@ class _Call(Generic[T]):
             self._task.cancel()
 
 
-class Perdure(Runs):
+class Perdure(Events, Failures, Limits, Schedules):
     """AsyncPerdure for code without an event loop: the same calls, and each blocks until it is answered. They may
     be made from any thread, but not from an async handler of its own worker. Not to be shared over a fork once used."""
 
@@ -345,13 +341,17 @@ class Perdure(Runs):
         namespace: str | None = None,
         api_key: str | None = None,
         coalesce: bool = True,
+        max_history_events: int = MAX_EVENTS,
         **extensions: Unpack[Extensions],
     ) -> None:
         self.url = url
         self.namespace = namespace
         self.api_key = api_key
         self.extensions = extensions
-        self._app = AsyncPerdure(url, namespace=namespace, api_key=api_key, coalesce=coalesce, **extensions)
+        self._app = AsyncPerdure(
+            url, namespace=namespace, api_key=api_key, coalesce=coalesce, max_history_events=max_history_events,
+            **extensions,
+        )  # fmt: skip
         self._instead: Runner | None = None  #: of an event loop of its own, while redirected
         self._starting = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -376,47 +376,47 @@ class Perdure(Runs):
 
     def enqueue(
         self,
-        task: Task[..., Any] | str,
+        task: Task[..., R] | str,
         payload: object = None,
         *,
         idempotency_key: str | None = None,
         **options: Unpack[TaskOptions],
-    ) -> Job:
+    ) -> Job[R]:
         """See AsyncClient.enqueue."""
         return Job(self._run(self._app.enqueue(task, payload, idempotency_key=idempotency_key, **options)), self._run)
 
     def enqueue_in(
         self,
         connection: object,
-        task: Task[..., Any] | str,
+        task: Task[..., R] | str,
         payload: object = None,
         *,
         idempotency_key: str | None = None,
         **options: Unpack[TaskOptions],
-    ) -> Job:
+    ) -> Job[R]:
         """AsyncClient.enqueue_in for a psycopg 3 connection, or a SQLAlchemy Connection or Session."""
         return Job(self._app.enqueue_blocking_in(connection, task, payload, idempotency_key, options), self._run)
 
     def execute(
         self,
-        task: Task[..., Any] | str,
+        task: Task[..., R] | str,
         payload: object = None,
         *,
         timeout: Duration | None = None,
         idempotency_key: str | None = None,
         **options: Unpack[TaskOptions],
-    ) -> Any:
+    ) -> R:
         """See AsyncClient.execute."""
         work = self._app.execute(task, payload, timeout=timeout, idempotency_key=idempotency_key, **options)
         return self._run(work)
 
     def enqueue_many(
-        self, task: Task[..., Any] | str, payloads: Iterable[object], **options: Unpack[TaskOptions]
-    ) -> list[Job]:
+        self, task: Task[..., R] | str, payloads: Iterable[object], **options: Unpack[TaskOptions]
+    ) -> list[Job[R]]:
         """See AsyncClient.enqueue_many."""
         return [Job(job, self._run) for job in self._run(self._app.enqueue_many(task, payloads, **options))]
 
-    def job(self, id: str, task: Task[..., Any] | None = None) -> Job:
+    def job(self, id: str, task: Task[..., R] | None = None) -> Job[R]:
         """See AsyncClient.job."""
         return Job(self._app.job(id, task), self._run)
 
@@ -432,9 +432,9 @@ class Perdure(Runs):
         """Cancel a task: at once while it waits, cooperatively while it runs."""
         return self._run(self._app.cancel(id, reason))
 
-    def retry(self, id: str) -> Job:
+    def retry(self, id: str, **edit: Unpack[Edit]) -> Job:
         """See AsyncClient.retry."""
-        return Job(self._run(self._app.retry(id)), self._run)
+        return Job(self._run(self._app.retry(id, **edit)), self._run)
 
     def queues(self) -> list[m.QueueView]:
         """See AsyncClient.queues."""

@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TypedDict, Unpack
 
 from perdure.api.auth import hash_key, new_key
 from perdure.core import limits
 from perdure.core.errors import InvalidArgument, NotFound, Unavailable
-from perdure.engine.engine import RETENTION_SECONDS, Engine
+from perdure.core.history_size import MAX_EVENTS, check_max_events
+from perdure.engine.engine import Engine
 from perdure.store.base import ApiKey as ApiKey
 from perdure.store.base import Store, StoreFault
 
@@ -36,11 +38,23 @@ def open_store(url: str) -> Store:
     )
 
 
+class EngineOptions(TypedDict, total=False):
+    """retention           seconds that closed tasks are kept, 30 days by default
+    max_history_events  of a workflow run, 50,000 by default; then its code has to continue as new
+    webhooks_to_private webhooks may lead to private and local addresses; False by default
+    """
+
+    retention: float
+    max_history_events: int
+    webhooks_to_private: bool
+
+
 @asynccontextmanager
-async def running_engine(url: str, retention: float = RETENTION_SECONDS) -> AsyncIterator[Engine]:
-    """An engine over a store, which keeps closed tasks for `retention` seconds."""
+async def running_engine(url: str, **options: Unpack[EngineOptions]) -> AsyncIterator[Engine]:
+    """An engine over a store."""
+    check_max_events(options.get("max_history_events", MAX_EVENTS))
     async with opened(url) as store:
-        engine = Engine(store, retention=retention)
+        engine = Engine(store, **options)
         await engine.start()
         try:
             yield engine

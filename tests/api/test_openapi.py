@@ -9,7 +9,10 @@ import pytest
 from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import validate
 
+from perdure.api import event_schema as es
+from perdure.api import failure_schema as fs
 from perdure.api import openapi, schema
+from perdure.api import schedule_schema as ss
 from perdure.api import workflow_schema as ws
 from perdure.core import messages as m
 from perdure.core.errors import Problem, from_problem
@@ -19,18 +22,31 @@ PATHS = {
     "/v1/tasks", "/v1/tasks:batch", "/v1/tasks/{task_id}", "/v1/tasks/{task_id}/cancel", "/v1/tasks/{task_id}/retry",
     "/v1/jobs/{job_id}", "/jobs/{job_id}", "/v1/jobs/{job_id}/cancel", "/jobs/{job_id}/cancel",
     "/v1/jobs/{job_id}/result", "/jobs/{job_id}/result", "/v1/queues", "/v1/workers", "/healthz",
+    "/v1/limits", "/v1/queues/{queue}/pause", "/v1/queues/{queue}/resume",
     "/v1/workflows", "/v1/workflows/{workflow_id}", "/v1/workflows/{workflow_id}/history",
     "/v1/workflows/{workflow_id}/result", "/v1/workflows/{workflow_id}/signal", "/v1/workflows/{workflow_id}/query",
     "/v1/workflows/{workflow_id}/update", "/v1/workflows/{workflow_id}/cancel",
     "/v1/workflows/{workflow_id}/terminate", "/v1/workflows/{workflow_id}/pause",
-    "/v1/workflows/{workflow_id}/resume", "/v1/workflows/{workflow_id}/reset",
+    "/v1/workflows/{workflow_id}/resume", "/v1/workflows/{workflow_id}/reset", "/v1/workflows/{workflow_id}/resolve",
     "/v1/workflows/{workflow_id}/activities/{activity_id}/complete",
+    "/v1/schedules", "/v1/schedules:preview", "/v1/schedules/{schedule_id}", "/v1/schedules/{schedule_id}/pause",
+    "/v1/schedules/{schedule_id}/resume", "/v1/schedules/{schedule_id}/trigger",
+    "/v1/schedules/{schedule_id}/backfill",
+    "/v1/failures", "/v1/tasks:retry", "/tasks:retry", "/v1/tasks:cancel", "/tasks:cancel", "/v1/tasks:delete",
+    "/tasks:delete", "/v1/bulk", "/v1/bulk/{action_id}", "/v1/bulk/{action_id}/cancel", "/v1/doctor",
+    "/v1/events", "/v1/events:record", "/v1/tasks/{task_id}/stream", "/v1/webhooks", "/v1/webhooks/{webhook_id}",
+    "/v1/webhooks/{webhook_id}/disable", "/v1/webhooks/{webhook_id}/replay", "/v1/webhooks/{webhook_id}/ping",
+    "/v1/webhooks/{webhook_id}/dead-letters",
 }  # fmt: skip
 REQUESTS: dict[str, Any] = {
     "enqueueTask": schema.TaskRequest,
     "enqueueTasks": schema.BatchRequest,
     "cancelTask": schema.CancelRequest,
     "cancelJob": schema.CancelRequest,
+    "retryTask": fs.RetryTaskRequest,
+    "retryTasks": fs.BulkRequest,
+    "cancelTasks": fs.BulkRequest,
+    "deleteTasks": fs.BulkRequest,
     "startWorkflow": ws.WorkflowRequest,
     "signalWorkflow": ws.SignalRequest,
     "queryWorkflow": ws.QueryRequest,
@@ -41,6 +57,17 @@ REQUESTS: dict[str, Any] = {
     "resumeWorkflow": ws.PauseRequest,
     "resetWorkflow": ws.ResetRequest,
     "completeActivity": ws.ActivityRequest,
+    "createSchedule": ss.ScheduleRequest,
+    "putSchedule": ss.ScheduleBody,
+    "pauseSchedule": ss.NoteRequest,
+    "resumeSchedule": ss.NoteRequest,
+    "triggerSchedule": ss.TriggerRequest,
+    "backfillSchedule": ss.BackfillRequest,
+    "previewTimes": ss.PreviewRequest,
+    "recordEvents": es.FeedRequest,
+    "addWebhook": es.WebhookRequest,
+    "disableWebhook": es.DisableRequest,
+    "replayWebhook": es.ReplayRequest,
 }
 ANSWERS: dict[str, Any] = {
     "enqueueTask": schema.AcceptedTask,
@@ -54,6 +81,11 @@ ANSWERS: dict[str, Any] = {
     "listQueues": schema.QueueList,
     "listWorkers": schema.WorkerList,
     "getHealth": schema.Health,
+    "listFailures": fs.FailureList,
+    "listBulkActions": fs.BulkList,
+    "getBulkAction": fs.BulkDocument,
+    "cancelBulkAction": fs.BulkDocument,
+    "runDoctor": fs.DoctorReport,
     "startWorkflow": ws.StartedWorkflow,
     "listWorkflows": ws.WorkflowList,
     "getWorkflow": ws.WorkflowDocument,
@@ -67,6 +99,25 @@ ANSWERS: dict[str, Any] = {
     "resumeWorkflow": ws.RunDocument,
     "resetWorkflow": ws.StartedWorkflow,
     "completeActivity": ws.RunDocument,
+    "createSchedule": ss.ScheduleChanged,
+    "listSchedules": ss.ScheduleList,
+    "getSchedule": ss.ScheduleDocument,
+    "putSchedule": ss.ScheduleChanged,
+    "deleteSchedule": ss.ScheduleChanged,
+    "pauseSchedule": ss.ScheduleChanged,
+    "resumeSchedule": ss.ScheduleChanged,
+    "triggerSchedule": ss.TriggeredDocument,
+    "backfillSchedule": ss.ScheduleChanged,
+    "previewTimes": ss.TimesDocument,
+    "listEvents": es.EventList,
+    "recordEvents": es.FeedDocument,
+    "getTaskStream": es.StreamDocument,
+    "addWebhook": es.WebhookDocument,
+    "listWebhooks": es.WebhookDocuments,
+    "disableWebhook": es.WebhookDocument,
+    "replayWebhook": es.WebhookDocument,
+    "pingWebhook": es.PingDocument,
+    "listWebhookDeadLetters": es.DeadLetterList,
 }
 
 

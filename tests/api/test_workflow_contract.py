@@ -364,10 +364,104 @@ async def test_runs_are_listed_by_status_and_type(service: Service) -> None:
     for status, expected in (("TERMINATED", ["w3", "w1"]), ("CANCELED", ["w5"]), ("CANCELLED", ["w5"]), ("FAILED", [])):
         page = await service.find_workflows(w.FindWorkflows(status=status, type="fulfil"))
         assert [view.workflow_id for view in page.workflows] == expected, status
+    open_ones = await service.find_workflows(w.FindWorkflows(open=True))
+    assert [view.workflow_id for view in open_ones.workflows] == ["w4", "w2", "w0"]
+    assert (await service.find_workflows(w.FindWorkflows(open=True, status="TERMINATED"))).workflows == []
     with pytest.raises(InvalidArgument) as raised:
         await service.find_workflows(w.FindWorkflows(status="ENQUEUED"))
     assert raised.value.field == "status"
     assert (await service.find(m.Find())).tasks == [], "runs are no tasks in lists of tasks"
+
+
+async def test_a_page_of_open_runs_is_full_however_many_have_closed(service: Service) -> None:
+    for n in range(8):
+        await service.start_workflow(start(f"w{n}"))
+        if n % 4:
+            await service.terminate_workflow(w.TerminateWorkflow(f"w{n}"))
+    first = await service.find_workflows(w.FindWorkflows(open=True, limit=1))
+    second = await service.find_workflows(w.FindWorkflows(open=True, limit=1, cursor=first.next))
+    assert [view.workflow_id for view in (*first.workflows, *second.workflows)] == ["w4", "w0"]
+    assert second.next is None
+
+
+async def test_a_start_brings_an_update_in_the_same_transaction(service: Service) -> None:
+    """Its answer is asked for by its id; sent again, by either way, it is the same update."""
+    update = w.Update("u1", "add", payload(b'"cup"'), {"trace": "x"})
+    new = start(update=update, request_id="r", id_conflict="use_existing")
+    reply = await service.start_workflow(new)
+    assert await service.start_workflow(new) == reply
+    hand = Hand(service)
+    delivery = await hand.turn()
+    assert delivery.turn is not None
+    [asked] = delivery.turn.updates
+    assert (asked.update_id, asked.name, asked.input, asked.header) == ("u1", "add", payload(b'"cup"'), {"trace": "x"})
+    ask = w.UpdateWorkflow("w", "u1", "add", run_id=reply.run_id, wait=10)
+    asking = asyncio.create_task(service.update_workflow(ask))
+    accepted = t.AcceptUpdate(update_id="u1", task_id=asked.task_id, name="add")
+    answered = t.CompleteUpdate(update_id="u1", task_id=asked.task_id, accepted_event_id=5, result=payload(b"1"))
+    await hand.append(delivery, accepted, answered)
+    answer = await asking
+    assert (answer.stage, answer.result, answer.run_id) == ("completed", payload(b"1"), reply.run_id)
+    onto = await service.start_workflow(start(update=w.Update("u2", "add"), id_conflict="use_existing"))
+    assert (onto.run_id, onto.started) == (reply.run_id, False)
+    await service.terminate_workflow(w.TerminateWorkflow("w"))
+    assert (await service.update_workflow(ask)).result == payload(b"1"), "kept, like the run"
+
+
+@pytest.mark.parametrize(
+    ("bad", "field"),
+    [
+        (start(update=w.Update("", "add")), "update.update_id"),
+        (start(update=w.Update("u", "\n")), "update.name"),
+        (start(update=w.Update("u", "add", payload(b"x" * 300_000))), "update.input"),
+        (start(update=w.Update("u", "add", headers={"a": "b" * 20_000})), "update.headers"),
+        (start(update=w.Update("u", "add"), signal=w.Signal("s")), "update"),
+    ],
+    ids=["id", "name", "input", "headers", "signal"],
+)
+async def test_an_update_of_a_start_is_checked_before_anything_is_written(
+    service: Service, bad: w.StartWorkflow, field: str
+) -> None:
+    with pytest.raises(InvalidArgument) as raised:
+        await service.start_workflow(bad)
+    assert raised.value.field == field
+    assert (await service.find_workflows(w.FindWorkflows())).workflows == []
+
+
+async def test_jobs_that_ask_queries_are_no_tasks_of_anybody(service: Service) -> None:
+    await service.start_workflow(start())
+    hand = Hand(service)
+    await hand.play(timer())
+    asking = asyncio.create_task(service.query_workflow(w.QueryWorkflow("w", "where", wait=10)))
+    await hand.answer()
+    await asking
+    for find in (m.Find(), m.Find(type=w.QUERY), m.Find(state="SUCCEEDED")):
+        assert (await service.find(find)).tasks == []
+    assert sum(queue.ready + queue.running for queue in (await service.queues(m.ListQueues())).queues) == 0
+
+
+async def test_what_people_have_done_about_a_closed_run_is_shown(service: Service) -> None:
+    """SAGA-05, OPS-14: a compensation that failed was mended by hand. The last note counts."""
+    reply = await service.start_workflow(start())
+    with pytest.raises(IllegalMove):
+        await service.resolve_workflow(w.ResolveWorkflow("w", "too early"))
+    await service.terminate_workflow(w.TerminateWorkflow("w"))
+    assert (await service.describe_workflow(w.DescribeWorkflow("w"))).resolution is None
+    for note in ("refunded", "refunded by hand, ticket 17"):
+        done_by = await service.resolve_workflow(w.ResolveWorkflow("w", note, identity="ann"))
+        assert (done_by.run_id, done_by.state) == (reply.run_id, "TERMINATED")
+    await service.start_workflow(start())
+    assert (await service.describe_workflow(w.DescribeWorkflow("w"))).resolution is None, "that is another run"
+    view = await service.describe_workflow(w.DescribeWorkflow("w", reply.run_id))
+    assert view.resolution is not None and view.closed_at is not None
+    assert (view.resolution.note, view.resolution.identity) == ("refunded by hand, ticket 17", "ann")
+    assert view.resolution.at >= view.closed_at
+    for note in ("", "  ", "\0", "x" * 100_000):
+        with pytest.raises(InvalidArgument) as raised:
+            await service.resolve_workflow(w.ResolveWorkflow("w", note, reply.run_id))
+        assert raised.value.field == "note"
+    with pytest.raises(NotFound):
+        await service.resolve_workflow(w.ResolveWorkflow("nobody", "x"))
 
 
 async def test_runs_of_other_names_are_not_found(service: Service) -> None:

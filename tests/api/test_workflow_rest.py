@@ -168,8 +168,40 @@ async def test_lists_have_filters_and_pages(rest: Rest) -> None:
     assert ([run["workflow_id"] for run in rest_["workflows"]], rest_["next"]) == (["w0"], None)
     found = (await rest("GET", "/v1/workflows?type=t0&status=RUNNING&queue=default")).body
     assert [run["workflow_id"] for run in found["workflows"]] == ["w2", "w0"]
+    await rest("POST", "/v1/workflows/w2/terminate")
+    found = (await rest("GET", "/v1/workflows?open=true")).body
+    assert [run["workflow_id"] for run in found["workflows"]] == ["w1", "w0"]
+    assert (await rest("GET", "/v1/workflows?open=perhaps")).status == 400
     assert (await rest("GET", "/v1/workflows?status=odd")).status == 400
     assert (await rest("GET", "/v1/workflows?state=RUNNING")).body["field"] == "state"
+
+
+async def test_a_start_with_an_update_and_a_note_at_the_end(rest: Rest, hand: Hand) -> None:
+    """One transaction; the answer is that of the update which the answer to the start names."""
+    body = {**START, "id_conflict": "use_existing", "update": {"name": "add", "input": {"item": "é"}}}
+    made = (await rest("POST", "/v1/workflows", body)).body
+    delivery = await hand.turn()
+    assert delivery.turn is not None
+    [asked] = delivery.turn.updates
+    assert (asked.update_id, asked.input) == (made["update_id"], (Payload(JSON, b'{"item":"\\u00e9"}'),))
+    again = {**body, "update": {"name": "add", "update_id": made["update_id"]}}
+    assert (await rest("POST", "/v1/workflows", again)).body["started"] is False
+    accepted = t.AcceptUpdate(update_id=asked.update_id, task_id=asked.task_id, name="add")
+    answered = t.CompleteUpdate(
+        update_id=asked.update_id, task_id=asked.task_id, accepted_event_id=5, result=payload(b"[1]")
+    )
+    await hand.append(delivery, accepted, answered)
+    answer = await rest("POST", f"{PATH}/update", {"name": "add", "update_id": made["update_id"], "wait": "20s"})
+    assert (answer.status, answer.body["result"]) == (200, [1])
+    assert (await rest("POST", "/v1/workflows", {"type": "x"})).body["update_id"] is None
+
+    early = await rest("POST", f"{PATH}/resolve", {"note": "x"})
+    assert (early.status, early.body["code"]) == (409, "illegal_move")
+    await rest("POST", f"{PATH}/terminate")
+    noted = await rest("POST", f"{PATH}/resolve", {"note": "refunded by hand"})
+    assert (noted.status, noted.body["state"]) == (202, "TERMINATED")
+    assert (await rest("GET", PATH)).body["resolution"]["note"] == "refunded by hand"
+    assert (await rest("POST", f"{PATH}/resolve", {})).body["code"] == "invalid_argument"
 
 
 async def test_an_activity_is_completed_by_a_person(rest: Rest, hand: Hand, server: Server) -> None:

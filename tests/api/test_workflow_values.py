@@ -122,6 +122,8 @@ BAD_CALLS: list[tuple[str, m.Body, str]] = [
     ("find_workflows", w.FindWorkflows(status="OPEN"), "status"),
     ("history", w.History("w", after=-1), "after"),
     ("history", w.History("w", limit=0), "limit"),
+    ("group_results", w.GroupResults("w"), "group_id"),
+    ("group_results", w.GroupResults("01890000-0000-7000-8000-000000000000", -1), "after"),
     ("complete_activity", w.CompleteActivity("w", ""), "activity_id"),
     ("complete_activity", w.CompleteActivity("w", "1", "won"), "outcome"),
     ("complete_activity", w.CompleteActivity("w", "1", "failed"), "failure"),
@@ -140,6 +142,14 @@ async def test_calls_name_what_is_wrong(inside: Service, op: str, body: m.Body, 
 
 
 ID = mint_id()
+TENTH = (Payload({}, bytes(limits.MAX_GROUP_BYTES // 90)),)
+
+
+def group(**fields: Any) -> t.StartGroup:
+    given = {"group_id": "g#1", "activity_type": "a", "task_queue": "q", "inputs": [()]} | fields
+    return t.StartGroup(task_id=ID, **given)
+
+
 BAD_COMMANDS: list[tuple[t.TurnCommand, str]] = [
     (t.StartStep(step_id=-1, name="a"), "step_id"),
     (t.StartStep(step_id=1, name=""), "name"),
@@ -159,6 +169,13 @@ BAD_COMMANDS: list[tuple[t.TurnCommand, str]] = [
         t.ScheduleActivity(task_id=ID, activity_id="1", activity_type="a", task_queue="q", retry=RetryPolicy(base=0)),
         "retry.base",
     ),
+    (group(inputs=[]), "inputs"),
+    (group(inputs=[(), LARGE]), "inputs[1]"),
+    (group(inputs=[TENTH] * 100), "inputs"),
+    (group(inputs=[()] * (limits.MAX_GROUP + 1)), "inputs"),
+    (group(policy="hope"), "policy"),
+    (group(window=-1), "window"),
+    (group(group_id=""), "group_id"),
     (t.RecordMarker(marker_name="m", details={"a": LARGE}), "details.a"),
     (t.StartChildWorkflow(task_id=ID, workflow_type="a", workflow_id="", task_queue="q"), "workflow_id"),
     (
@@ -187,6 +204,8 @@ def test_what_is_right_may_be_appended() -> None:
     every = [
         t.ScheduleActivity(task_id=ID, activity_id="1", activity_type="a", task_queue="q", start_to_close=1.5),
         t.CancelActivity(task_id=ID, scheduled_event_id=5),
+        t.StartGroup(task_id=ID, group_id="g#1", activity_type="a", task_queue="q", inputs=[(), payload()], window=2),
+        t.CancelGroup(task_id=ID, started_event_id=5),
         t.StartTimer(task_id=ID, timer_id="step:1:1", start_to_fire=0),
         t.CancelTimer(task_id=ID, timer_id="a", started_event_id=1),
         t.StartStep(step_id=0, name="a"),
@@ -220,6 +239,7 @@ async def test_one_bad_append_spoils_no_other(inside: Service) -> None:
         w.Append(lease, 3, [t.StartStep(step_id=1, name="a")]),
         w.Append(lease, 3, [t.StartStep(step_id=1, name="")]),
         w.Append(lease, -1, []),
+        w.Append(lease, 3, [], completed_event_id=-1),
     ]
     outcomes = (await inside.append(w.Appends(items))).outcomes
     assert [(o.error.code, o.error.field) for o in outcomes if o.error] == [
@@ -227,6 +247,7 @@ async def test_one_bad_append_spoils_no_other(inside: Service) -> None:
         ("lease_lost", None),
         ("invalid_argument", "commands[0].name"),
         ("invalid_argument", "after"),
+        ("invalid_argument", "completed_event_id"),
     ]
 
 

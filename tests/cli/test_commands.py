@@ -156,6 +156,18 @@ def test_retention_is_no_shorter_than_keys_live(tmp_path: Path, command: tuple[s
     )  # fmt: skip
 
 
+def test_the_bound_of_histories_may_be_set(tmp_path: Path) -> None:
+    """RPLY-26."""
+    with running_server("sqlite:///few.db", tmp_path, "--max-history-events", "100") as url:
+        perdure("workflows", "start", "flow", "--id", "w", folder=tmp_path, server=url)
+        found = perdure("workflows", "get", "w", "--json", folder=tmp_path, server=url)
+    assert json.loads(found.stdout)["history_warning"] == ""
+    refused = perdure("server", "--store", "sqlite:///few.db", "--max-history-events", "99", folder=tmp_path)
+    assert (refused.returncode, refused.stderr.splitlines()[0]) == (
+        8, "error invalid_argument: max_history_events is 99"
+    )  # fmt: skip
+
+
 def test_a_pipe_gets_tasks_and_nothing_else(server: str, folder: Path, run: Any) -> None:
     ids = [run("tasks", "enqueue", "page", "--queue", "page")[1] for _ in range(2)]
     done = perdure("tasks", "list", "--queue", "page", "--limit", "1", folder=folder, server=server)

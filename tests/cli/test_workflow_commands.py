@@ -101,9 +101,11 @@ def test_the_examples_tell_a_story(run: Any) -> None:
         run("update", "order-4711", "change_address", '{"city": "x"}')  # so that its code has begun
         assert play(name) == ended
         assert run("result", "order-4711")[0] == 5
+    assert play("resolve") == "resolved"
+    assert "resolution        refunded by hand, ticket 17 (" in play("get")
     assert {name.split()[-1] for name in WORKFLOWS} == {
         "start", "list", "get", "history", "query", "update", "signal", "result", "cancel", "terminate", "pause",
-        "resume", "reset",
+        "resume", "reset", "resolve",
     }  # fmt: skip
 
 
@@ -164,6 +166,18 @@ def test_exit_statuses_of_what_happens_to_a_run(run: Any) -> None:
     assert run("start", "elsewhere", "--id", "alone", "--queue", "nobody")[0] == 0
     assert run("query", "alone", "status", "--timeout", "0.1s")[0] == 10
     assert "none is registered for queue 'nobody'" in run("get", "alone")[1]
+
+
+def test_an_update_that_starts_its_run(run: Any) -> None:
+    update = ("update", "fresh", "change_address", '{"city": "Ulm"}', "--start", "fulfil", "--update-id", "u")
+    assert run(*update, "--start-input", '{"order": 9}') == (0, '"Ulm"')
+    assert run(*update) == (0, '"Ulm"'), "the same update"
+    assert run("signal", "fresh", "approve", "1")[0] == 0
+    assert json.loads(run("result", "fresh", "--timeout", "30s")[1])["order"] == 9
+    assert run(*update, "--run-id", "x")[0] == 2
+    assert run("update", "nobody", "change_address")[0] == 3
+    assert "fresh" not in run("list", "--open")[1]
+    assert "fresh" in run("list", "--id", "fresh")[1]
 
 
 def test_choices_are_those_of_the_server() -> None:

@@ -194,7 +194,7 @@ class RunLife(RuleBasedStateMachine):
         self.apply(
             [
                 decide.claim(task, 1, "w", 1, self.now, self.mint.lease_bits()),
-                PutRun(turns.begin(task, self.run, self.now)),
+                PutRun(turns.begin(task, self.run, self.inboxes.get(self.key, []), self.now)),
             ]
         )
         events, _ = turns.prepared(self.task, self.run, self.inboxes.get(self.key, []))

@@ -85,6 +85,6 @@ async def test_a_row_does_not_close_behind_the_back_of_its_parent() -> None:
     """A parent that was forgotten would never hear of it; so that is an error, and the batch writes nothing."""
     mint = Mint()
     task = Task(mint.task_id(1), "default", "t", State.SUCCEEDED, "lane", 1, 1, parent_run_id=mint.task_id(1))
-    workflows = Workflows(Ledger(), mint, Rounds(), MemoryStore().histories)
+    workflows = Workflows(Ledger(), mint, Rounds(), MemoryStore())
     with pytest.raises(AssertionError):
         workflows.apply([Delete(task)], 1)

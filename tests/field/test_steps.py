@@ -233,7 +233,7 @@ async def test_b049_hundreds_of_steps_one_after_the_other_and_at_once(app: Async
     assert len(await found(app.get_workflow_handle("many"), StepCompleted)) == 700
 
 
-@pytest.mark.parametrize("branch", ["steps", "activities"])
+@pytest.mark.parametrize("branch", ["steps", "activities", "group"])
 async def test_b126_a_join_hears_of_every_end(app: AsyncPerdure, branch: str) -> None:
     """A member that fails for good reaches it, by either policy; a member whose worker is killed is run again; and a
     fan-out of nothing joins at once. Killed processes: test_kills.py."""
@@ -250,13 +250,14 @@ async def test_b126_a_join_hears_of_every_end(app: AsyncPerdure, branch: str) ->
         return even(n)
 
     function = even if branch == "steps" else even_task
+    window = 4 if branch == "group" else None
 
     @workflow
     def join(ctx: Any, numbers: list[int]) -> Any:
-        both = ctx.parallel("all", [(function, n) for n in numbers], policy="collect")
+        both = ctx.parallel("all", [(function, n) for n in numbers], policy="collect", window=window)
         said = [each if isinstance(each, int) else each.failure.message for each in both]
         try:
-            ctx.parallel("all", [(function, n) for n in numbers])
+            ctx.parallel("all", [(function, n) for n in numbers], window=window)
         except (StepError, ActivityError) as error:
             return [said, type(error).__name__, error.failure.message]
         return [said]

@@ -14,8 +14,8 @@ class _Errors(logging.Handler):
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.name == "perdure.worker":
-            return  # it tells how handlers fail
+        if record.name in ("perdure.worker", "perdure.workflow"):
+            return  # they tell how handlers and compensations fail
         error = record.exc_info[1] if record.exc_info else None
         self.lines.append(f"{record.getMessage()} [{error!r}]")
 

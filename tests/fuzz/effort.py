@@ -19,3 +19,8 @@ def effort(examples: int, *, steps: int = 50) -> settings:
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
+
+
+def times(seeds: int) -> int:
+    """How many seeds are tried."""
+    return seeds * _TIMES

@@ -33,6 +33,7 @@ from perdure.core.model import Failure
 from perdure.engine.engine import Engine
 from perdure.store.memory import MemoryStore
 from tests.api.calls import enqueue, payload, poll, succeed, task
+from tests.api.turns import Hand, activity, timer
 from tests.fuzz.effort import effort
 from tests.fuzz.running import Running, running
 
@@ -54,8 +55,8 @@ TAKING = [label for label, found in OPERATIONS.items() if found.get("parameters"
 """Those that can be asked wrongly."""
 SERVERS = [("sqlite", False), ("sqlite", True), ("postgres", False), ("postgres", True)]
 NAMES = ["sqlite", "sqlite with keys", "postgres", "postgres with keys"]
-KNOWN = {"workflow_id": "w1", "activity_id": "a1"}
-"""What stands in the place of a path's parameter, where it is no task id."""
+WORKFLOWS = ("waiting", "stepping", "paused", "closed")
+"""Workflow ids of a server: one that no worker takes, one that waits for an activity and a timer, ..."""
 
 
 def no_fault(context: CheckContext, answer: Response, case: Case) -> bool | None:
@@ -102,11 +103,20 @@ class Target:
                 await service.complete(m.Complete([m.Completion(delivery.lease, "failed", failure=failure)]))
             else:
                 await service.heartbeat(m.Heartbeat(77, [m.Beat(delivery.lease, checkpoint=payload())]))
-        for name in ("w1", "w2"):
-            await service.start_workflow(w.StartWorkflow("flow", name, queue="nobody"))
+        await self._run(service)
         ids += await enqueue(service, task("waiting", queue="nobody"), task("canceled"), task("later", delay="1h"))
         await service.cancel(m.Cancel(ids[-2], "why"))
         return ids
+
+    async def _run(self, service: HttpService) -> None:
+        """Workflows in every state."""
+        hand = Hand(service, "turns", 77)
+        for name in WORKFLOWS:
+            queue = "turns" if name == "stepping" else "nobody"
+            await service.start_workflow(w.StartWorkflow("flow", name, queue=queue))
+        await hand.play(activity("a1", queue="nobody"), timer())
+        await service.pause_workflow(w.PauseWorkflow("paused"))
+        await service.terminate_workflow(w.TerminateWorkflow("closed"))
 
     def ask(self, case: Case) -> Response:
         """What the server answers. It is not asked to wait: a moment says as much as 25 s do."""
@@ -144,10 +154,12 @@ def test_what_the_document_allows(target: Target, label: str) -> None:
     @given(
         case=operation.as_strategy(generation_mode=GenerationMode.POSITIVE),
         known=st.none() | st.sampled_from(target.ids),
+        workflow=st.sampled_from(WORKFLOWS),
     )
-    def ask(case: Case, known: str | None) -> None:
+    def ask(case: Case, known: str | None, workflow: str) -> None:
         if known is not None and case.path_parameters:
-            case.path_parameters = {name: KNOWN.get(name, known) for name in case.path_parameters}
+            there = {"workflow_id": workflow, "activity_id": "a1"}
+            case.path_parameters = {name: there.get(name, known) for name in case.path_parameters}
         answer = target.ask(case)
         if answer.status_code == 503 and answer.json()["code"] == "no_worker":
             return  # nobody is there to answer a query

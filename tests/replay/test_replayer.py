@@ -8,6 +8,13 @@ from typing import Any
 import pytest
 
 from perdure.core.errors import InvalidArgument, NotFound
+from perdure.core.events import (
+    Event,
+    WorkflowExecutionTerminated,
+    WorkflowTaskFailed,
+    WorkflowTaskScheduled,
+    WorkflowTaskStarted,
+)
 from perdure.sdk.definition import WORKFLOWS
 from perdure.sdk.history import WorkflowHistory
 from perdure.sdk.workflow import workflow
@@ -53,6 +60,20 @@ def test_a_compatible_history_gives_its_state_in_both_styles(code: Any) -> None:
     replayed = Replayer({"flow": workflow(code, name="flow")}).replay(recorded).check()
     assert replayed.compatible and str(replayed) == f"compatible: flow w1, {len(recorded.events)} events"
     assert replayed.query("where") == "there"
+
+
+@pytest.mark.parametrize("code", [old, plain])
+@pytest.mark.parametrize("turns", [0, 1])
+def test_a_run_that_never_came_to_anything_fits_any_code(code: Any, turns: int) -> None:
+    """It was terminated before its first turn, or that failed until then: there is nothing to replay."""
+    started = history().events[0]
+    failed: list[Any] = [WorkflowTaskScheduled(task_queue="default"), WorkflowTaskStarted(scheduled_event_id=2)]
+    news = [*failed, WorkflowTaskFailed(scheduled_event_id=2, started_event_id=3, cause="bug")] * turns
+    events = [started, *(Event(n, started.time, attributes) for n, attributes in enumerate(news, 2))]
+    WORKFLOWS.clear()
+    replayer = Replayer({"flow": workflow(code, name="flow")})
+    for closed in (events, [*events, Event(len(events) + 1, started.time, WorkflowExecutionTerminated())]):
+        assert replayer.replay(WorkflowHistory("w1", "", closed)).check().compatible
 
 
 def test_a_divergence_is_told_with_its_place(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
     python -m tests.sim run --seeds 500 [--from 1]
     python -m tests.sim replay 1234/tasks=3
     python -m tests.sim mutants [--most 300] [--note] [name ...]
+    python -m tests.sim coverage [--seeds 300]
 
 The exit status is 1 when an invariant was broken, or when a mutant was not found.
 """
@@ -14,6 +15,7 @@ import sys
 import time
 from collections import Counter
 
+from tests.sim.coverage import reached, table
 from tests.sim.mutants import MUTANTS, find, note
 from tests.sim.plan import draw, parse, text
 from tests.sim.shrink import shrink
@@ -89,12 +91,17 @@ def main() -> int:
     mutants.add_argument("names", nargs="*")
     mutants.add_argument("--most", type=int, default=300, help="seeds that each may take")
     mutants.add_argument("--note", action="store_true", help="write the seeds down for the tests")
+    coverage = commands.add_parser("coverage", help="what happens in these seeds, and during which faults")
+    coverage.add_argument("--seeds", type=int, default=300)
     given = parser.parse_args()
     match given.command:
         case "run":
             return run_seeds(given.first, given.seeds)
         case "replay":
             return replay(given.plan)
+        case "coverage":
+            print("\n".join(table(reached(range(1, given.seeds + 1)))))
+            return 0
         case _:
             return run_mutants(given.names, given.most, noting=given.note)
 

@@ -11,7 +11,7 @@ from perdure.core.events import StepCompleted, WorkflowExecutionSignaled
 from perdure.core.model import Lease, Task
 from perdure.core.run import UpdateRequest
 from perdure.core.states import State as S
-from perdure.core.turn_commands import CompleteStep, RejectUpdate
+from perdure.core.turn_commands import CLOSING, CompleteStep, RejectUpdate
 from perdure.engine.dispatch import PollRequest
 from perdure.engine.engine import Engine
 from tests.sim.invariants import Token, token
@@ -20,6 +20,20 @@ from tests.sim.reading import short, show
 
 if TYPE_CHECKING:
     from tests.sim.world import World
+
+
+def name_of(command: c.Command) -> str:
+    """What somebody asks for, as it is counted."""
+    match command:
+        case c.Enqueue(start=c.Start(signal=signal)):
+            return "Start" if signal is None else "SignalWithStart"
+        case c.Complete(outcome=outcome):
+            return f"Complete {outcome}"
+        case c.Append(commands=[*_, last]) if isinstance(last, CLOSING):
+            return f"Append {type(last).__name__}"
+        case c.Tell(message=message):
+            return f"Tell {type(message).__name__}"
+    return type(command).__name__
 
 
 class Answers:
@@ -46,7 +60,7 @@ class Answers:
             )
             outcomes = await apply(commands)
             for command, outcome in zip(commands, outcomes, strict=True):
-                self._seen.counts[f"{type(command).__name__} {type(outcome).__name__}"] += 1
+                self._seen.count(f"{name_of(command)} {type(outcome).__name__}")
                 self._answered(command, outcome, since)
             return outcomes
 
@@ -65,6 +79,8 @@ class Answers:
                 self._enqueued(command, outcome)
             case c.Heartbeat(), c.Alive():
                 self._beaten(command.lease, since)
+            case c.Complete(outcome="deferred"), c.Changed():
+                self._handed(command.lease, outcome.state)
             case c.Complete(), c.Changed():
                 self._completed(command.lease, outcome.state)
             case ((c.Complete() | c.Heartbeat()), LeaseLost()):
@@ -114,6 +130,16 @@ class Answers:
             self._seen.fail("answers", f"told {state.name}, was {granted.closed_as}")
         if state == S.SUCCEEDED and self._seen.winners.get(lease.task_id) != token(lease):
             self._seen.fail("once", f"two completions of {short(lease.task_id)} were accepted")
+
+    def _handed(self, lease: Lease, state: S) -> None:
+        """The attempt goes on, and somebody else ends it; or has done so already."""
+        granted = self._seen.known(lease, "a hand-over")
+        granted.handed = granted.handed or state == S.LEASED
+        task = self._seen.tasks.get(lease.task_id)
+        if granted.ended is None and task is not None and (task.session, task.lease_until) != (None, None):
+            self._seen.fail("handed", f"a hand-over was acknowledged and is not stored: {show(task)}")
+        if state != S.LEASED and not granted.vanished and granted.closed_as != state:
+            self._seen.fail("answers", f"told {state.name}, was {granted.closed_as}")
 
     def _lost(self, lease: Lease, *, completed: bool) -> None:
         granted = self._seen.leases.get(token(lease))

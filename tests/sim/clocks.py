@@ -14,16 +14,13 @@ from typing import Any
 from perdure.sdk import mint
 from tests.sim.loop import START, SimLoop
 
-EPOCH = 1_800_000_000
-"""The wall clock at the start, in seconds since 1970."""
-
 
 class WallClock:
     """The clock on the wall of the database's machine; `step` sets it forward or back."""
 
-    def __init__(self, loop: SimLoop) -> None:
+    def __init__(self, loop: SimLoop, begins: float) -> None:
         self._loop = loop
-        self._set = 0.0
+        self._set = begins - START
 
     def step(self, seconds: float) -> None:
         self._set += seconds
@@ -32,18 +29,18 @@ class WallClock:
         return self.microseconds() * 1_000
 
     def microseconds(self) -> int:
-        return round((EPOCH + self._loop.now - START + self._set) * 1_000_000)
+        return round((self._loop.now + self._set) * 1_000_000)
 
     def monotonic_nanoseconds(self) -> int:
         return round(self._loop.now * 1e9)
 
 
 @contextmanager
-def simulated(loop: SimLoop, source: Random) -> Iterator[None]:
+def simulated(loop: SimLoop, source: Random, begins: float) -> Iterator[None]:
     """Inside, the machine's clocks show the loop's time, and what is random comes from `source`."""
 
     def wall() -> float:
-        return EPOCH + loop.now - START
+        return begins + loop.now - START
 
     instead: dict[tuple[Any, str], Any] = {
         (time, "monotonic"): loop.time,

@@ -66,12 +66,16 @@ class Faults:
                 self._blame(
                     EVERYBODY if kind in ("bad network", "statements", "slow", "stall", "partial outage") else ""
                 )
-            task = asyncio.create_task(self._make(kind, plan.stream(f"fault/{number}")))
+            task = asyncio.create_task(self._make(kind, plan.stream(f"fault/{number}")), name=kind)
             self._open.add(task)
             task.add_done_callback(self._open.discard)
 
     async def _make(self, kind: str, source: Random) -> None:
         await self._kinds[kind](source)
+
+    def under_way(self) -> set[str]:
+        """The kinds that go on at this moment."""
+        return {task.get_name() for task in self._open}
 
     async def heal(self) -> None:
         """Everything works again, and everybody is there."""
@@ -198,6 +202,7 @@ class Faults:
         for socket in list(self._world.network.sockets):
             if server is None or socket.server is server.node:
                 self._world.network.cut(socket)
+        await asyncio.sleep(1.0)
 
     async def _unheard(self, source: Random) -> None:
         """A worker hears nothing of what its server says, such as the answers to both of its polls, and then comes to
@@ -284,6 +289,7 @@ class Faults:
         step = source.choice((-1, 1)) * source.random() * source.choice((0.5, 10.0, 60.0))
         self._world.wall.step(step)
         self._world.set_back += max(0.0, -step)
+        await asyncio.sleep(1.0)
 
     async def _hints(self, source: Random) -> None:
         weather = self._world.database.weather

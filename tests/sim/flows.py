@@ -11,6 +11,7 @@ from perdure.app import AsyncPerdure
 from perdure.core import ids
 from perdure.core.errors import (
     Gone,
+    InvalidArgument,
     NotFound,
     NoWorker,
     QueryFailed,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 NUMBERS = 2_000_000
 """Where those of the activities begin."""
 _IDS = ("x0", "x1", "x2")
+CRONS = {"*/10 * * * * *": 10, "* * * * *": 60}
+"""Expressions, and the seconds from one time to the next."""
 _POLICIES = ("terminate", "request_cancel", "abandon")
 _ENDS = {TaskFailed: (State.FAILED, State.TIMED_OUT), TaskCanceled: (State.CANCELED,),
          TaskTerminated: (State.TERMINATED,)}  # fmt: skip
@@ -72,7 +75,8 @@ class Draft:
         found = [self._op(depth) for _ in range(count)]
         chance = self._source.random()
         if chance < 0.15 and depth < 2:
-            found.append(["again", self.ops(self._source.choice((1, 3)), depth + 1)])
+            other = self.style() if self._source.random() < 0.3 else None
+            found.append(["again", self.ops(self._source.choice((1, 3)), depth + 1), other])
         elif chance < 0.25:
             found.append(["fail"])
         return found
@@ -110,9 +114,10 @@ class Draft:
             flaky=flaky,
             fatal=self._source.random() < 0.1,
             stubborn=self._source.choice((0, 0, 1.0, 20.0)),
+            handed=workload.handed(self._source) if self._source.random() < 0.1 else 0,
         )
         self._world.specs[number] = spec
-        self.longest += (flaky + 1) * (sum(spec["sleeps"]) + 1.0) + spec["stubborn"]
+        self.longest += (flaky + 1) * (sum(spec["sleeps"]) + 1.0) + spec["stubborn"] + 4 * spec["handed"]
         return spec
 
     def _act(self, depth: int) -> tuple[Any, ...]:
@@ -129,10 +134,13 @@ class Draft:
         options.setdefault("start_to_close", 60.0)
         if source.random() < 0.5:
             options["queue"] = source.choice(workload.QUEUES[: self._world.plan.queues])
-        return self._spec() | {"type": source.choice(("work", "work", "plain"))}, options
+        spec = self._spec() | {"type": source.choice(("work", "work", "plain"))}
+        if spec["handed"]:
+            options["start_to_close"] = sum(spec["sleeps"]) + 20.0
+        return spec, options
 
     def _call_off(self, depth: int) -> tuple[Any, ...]:
-        spec = self._spec() | {"sleeps": [30.0], "stubborn": 0}
+        spec = self._spec() | {"sleeps": [30.0], "stubborn": 0, "handed": 0}
         self._world.specs[spec["n"]] = spec
         self.longest += 60.0
         return spec, 0.5 if self._alone else self._seconds(0.01, 5.0)
@@ -147,7 +155,8 @@ class Draft:
         return self._source.choice((1, 2)), self._seconds(1.0, 10.0)
 
     def _tell(self, depth: int) -> tuple[Any, ...]:
-        return self._source.choice(_IDS), self._source.choice(("s", "s", "w")), self._number()
+        target = self._source.choice((*_IDS, ""))  # the last one is the run's own workflow, which may just close
+        return target, self._source.choice(("s", "s", "w")), self._number()
 
     def _stop(self, depth: int) -> tuple[Any, ...]:
         return (self._source.choice(_IDS),)
@@ -168,7 +177,7 @@ class Draft:
     def _child(self, depth: int) -> tuple[Any, ...]:
         source = self._source
         options: dict[str, Any] = {"parent_close_policy": source.choice(_POLICIES)}
-        if source.random() < 0.2 and not self._alone:
+        if source.random() < 0.35 and not self._alone:
             options["workflow_id"] = source.choice(_IDS)
         if source.random() < 0.1 and not self._alone:
             options["run_timeout"] = round(source.uniform(0.5, 20.0), 3)
@@ -198,7 +207,9 @@ def options(source: Random, plan: Plan) -> dict[str, Any]:
         found["run_timeout"] = round(source.uniform(1.0, 60.0), 3)
     if source.random() < 0.1:
         found["execution_timeout"] = round(source.uniform(2.0, 80.0), 3)
-    if source.random() < 0.2:
+    if source.random() < 0.1:
+        found["cron"] = source.choice([*CRONS])
+    elif source.random() < 0.2:
         found["start_delay"] = round(source.random() * 5.0, 3)
     if source.random() < 0.2:
         found["retry"] = RetryPolicy(max_attempts=2, base=0.1, cap=1.0)
@@ -215,6 +226,11 @@ class Flows:
     def __init__(self, world: World) -> None:
         self._world = world
         self._number = 0
+        self._kinds = {
+            self._tell: 8.0, self._ask: 3.0, self._update: 5.0, self._cancel: 1.0, self._terminate: 0.7,
+            self._pause: 1.5, self._reset: 1.5, self._look: 2.0,
+        }  # fmt: skip
+        """What others do about a run, and how often."""
 
     def of(self, client: int) -> Callable[[AsyncPerdure], Awaitable[None]]:
         plan = self._world.plan
@@ -236,7 +252,7 @@ class Flows:
         world.acting.add(acting)
         try:
             await self._flow(app, number, source)
-        except (Unavailable, WaitTimeout, NotFound, Gone) as error:
+        except (Unavailable, WaitTimeout, NotFound, Gone, WorkflowClosed) as error:
             world.trace(f"flow {number}: {error!r}")
         world.acting.discard(acting)
 
@@ -249,30 +265,45 @@ class Flows:
         workflow_id = source.choice(_IDS) if company and source.random() < 0.6 else f"own{number}"
         chosen = options(source, world.plan)
         try:
-            if company and source.random() < 0.25:
-                text = self._signal(number)
-                chosen.pop("id_conflict", None)
-                handle = await app.signal_with_start(
-                    draft.style(), given, id=workflow_id, signal="s", signal_input=text, **chosen
-                )
-                world.runs.acknowledged(text)
-            else:
-                handle = await app.start_workflow(draft.style(), given, id=workflow_id, **chosen)
+            handle = await self._begin(app, number, source, workflow_id, (draft.style(), given), chosen)
         except WorkflowAlreadyStarted:
             handle = app.get_workflow_handle(workflow_id)
-        else:
-            world.runs.begun(ids.parse(handle.run_id or ""))
+        if handle is None:
+            return
         others = []
         if company:
+            kinds, often = [*self._kinds], [*self._kinds.values()]
             for part in range(source.choice((0, 1, 3, 6))):
-                kind = source.choices(
-                    (self._tell, self._ask, self._update, self._cancel, self._terminate, self._pause, self._reset),
-                    (8, 3, 5, 1, 0.7, 1.5, 1.5),
-                )[0]
+                kind = source.choices(kinds, often)[0]
                 own = Random(f"{world.plan.seed}/flow/{number}/{part}")
                 others.append(asyncio.create_task(self._later(kind, app, handle, own)))
-        await self._result(handle, chosen)
+        await self._result(handle.id, handle.result())
         await asyncio.gather(*others)
+
+    async def _begin(
+        self, app: AsyncPerdure, number: int, source: Random, workflow_id: str, what: Any, chosen: dict[str, Any]
+    ) -> AsyncWorkflowHandle | None:
+        """In one of the ways in which a run begins; None if there is nothing more to do."""
+        world = self._world
+        way = source.choices(("start", "signal", "update", "execute"), (6, 2.5, 1, 1))[0]
+        if way == "start" or not world.plan.company:
+            handle = await app.start_workflow(*what, id=workflow_id, **chosen)
+        elif way == "signal":
+            text = self._signal(number)
+            chosen.pop("id_conflict", None)
+            handle = await app.signal_with_start(*what, id=workflow_id, signal="s", signal_input=text, **chosen)
+            world.runs.acknowledged(text)
+        elif way == "update":
+            value = int(source.random() * 1000)
+            chosen.pop("id_conflict", None)
+            call = app.update_with_start(*what, id=workflow_id, update="add", update_input=value, **chosen)
+            await self._updated(value, call)
+            return app.get_workflow_handle(workflow_id)
+        else:
+            await self._result(workflow_id, app.execute_workflow(*what, id=workflow_id, **chosen))
+            return None
+        world.runs.begun(ids.parse(handle.run_id or ""))
+        return handle
 
     def _signal(self, number: int) -> str:
         self._number += 1
@@ -281,7 +312,7 @@ class Flows:
     async def _later(self, kind: Any, app: AsyncPerdure, handle: AsyncWorkflowHandle, source: Random) -> None:
         await asyncio.sleep(source.random() * source.choice((0.1, 3.0, 20.0)))
         if source.random() < 0.3:
-            handle = app.get_workflow_handle(handle.id)  # whatever its run
+            handle = app.get_workflow_handle(source.choice((handle.id, *_IDS)))  # whatever its run
         try:
             await kind(app, handle, source)
         except (NotFound, Gone, WorkflowClosed, WaitTimeout, Unavailable, NoWorker, WorkflowAlreadyStarted) as error:
@@ -312,8 +343,11 @@ class Flows:
 
     async def _update(self, app: AsyncPerdure, handle: AsyncWorkflowHandle, source: Random) -> None:
         value = int(source.random() * 1000)
+        await self._updated(value, handle.update("add", value))
+
+    async def _updated(self, value: int, call: Awaitable[Any]) -> None:
         try:
-            answer = await handle.update("add", value)
+            answer = await call
         except UpdateFailed as error:
             if value % 5 and error.failure.code == "update_rejected":
                 self._world.checker.fail("updates", f"{value} was rejected: {error!r}")
@@ -328,20 +362,40 @@ class Flows:
         await handle.terminate("why")
 
     async def _pause(self, app: AsyncPerdure, handle: AsyncWorkflowHandle, source: Random) -> None:
-        await self._world.admin.pause(handle.id, paused=True)
+        await handle.pause()
         await asyncio.sleep(source.random() * 10.0)
-        await self._world.admin.pause(handle.id, paused=False)
+        await handle.resume()
 
     async def _reset(self, app: AsyncPerdure, handle: AsyncWorkflowHandle, source: Random) -> None:
-        await self._world.admin.reset(handle.id, handle.run_id, source)
+        """To some event of its past, or to a step."""
+        chance = source.random()
+        try:
+            if source.random() < 0.2:
+                new = await handle.reset(step=f"work{int(chance * 3)}")
+            else:
+                history = await handle.history()
+                new = await handle.reset(event_id=1 + int(chance * len(history.events)))
+        except InvalidArgument as error:
+            self._world.trace(f"no reset of {handle.id}: {error}")
+        else:
+            self._world.runs.begun(ids.parse(new.run_id or ""))
+
+    async def _look(self, app: AsyncPerdure, handle: AsyncWorkflowHandle, source: Random) -> None:
+        """What everybody is shown was so at some time."""
+        runs = self._world.runs
+        runs.looked(await handle.describe())
+        history = await handle.history()
+        runs.read_back(ids.parse(history.run_id), history.events)
+        for view in (await app.list_workflows(limit=20)).workflows:
+            runs.looked(view)
 
     # --------------------------------------------------------------------------------------------------------- the end
-    async def _result(self, handle: AsyncWorkflowHandle, chosen: dict[str, Any]) -> None:
+    async def _result(self, workflow_id: str, call: Awaitable[Any]) -> None:
         world = self._world
         try:
-            value = await handle.result()
+            value = await call
         except (TaskFailed, TaskCanceled, TaskTerminated) as error:
-            world.trace(f"told {handle.id} {error!r}")
-            world.runs.told(handle.id, _ENDS[type(error)], None)
+            world.trace(f"told {workflow_id} {error!r}")
+            world.runs.told(workflow_id, _ENDS[type(error)], None)
         else:
-            world.runs.told(handle.id, (State.SUCCEEDED,), value)
+            world.runs.told(workflow_id, (State.SUCCEEDED,), value)

@@ -11,7 +11,9 @@ import msgspec
 
 from perdure.core.model import Failure, Lease, RetryPolicy, Task
 from perdure.core.states import Kind, State
-from tests.sim.reading import done_in, lease_in, limits_of, short, show
+from tests.sim import limits
+from tests.sim.moves import CLOSED_BY_OTHERS, MOVES, OPEN, RUN_MOVES
+from tests.sim.reading import ASKING, done_in, lease_in, limits_of, short, show
 from tests.sim.run_rules import Runs
 from tests.sim.tables import Change
 
@@ -20,30 +22,14 @@ if TYPE_CHECKING:
 
 SECOND = 1_000_000
 S = State
-OPEN = (S.ENQUEUED, S.LEASED, S.RETRY_WAIT)
-MOVES = {
-    S.ENQUEUED: {S.LEASED, S.CANCELED, S.EXPIRED, S.FAILED},
-    S.LEASED: {S.SUCCEEDED, S.RETRY_WAIT, S.FAILED, S.ENQUEUED, S.CANCELED},
-    S.RETRY_WAIT: {S.ENQUEUED, S.CANCELED, S.FAILED},
-}
-"""States that a job may go to, by the diagram in docs/states.md."""
-_CLOSED_BY_OTHERS = {S.TERMINATED, S.TIMED_OUT}
-RUN_MOVES = {
-    S.ENQUEUED: {S.LEASED, S.CANCELED, *_CLOSED_BY_OTHERS},
-    S.LEASED: {S.ENQUEUED, S.RETRY_WAIT, S.WAITING, S.SUCCEEDED, S.FAILED, S.CANCELED, S.CONTINUED_AS_NEW,
-               *_CLOSED_BY_OTHERS},
-    S.RETRY_WAIT: {S.ENQUEUED, *_CLOSED_BY_OTHERS},
-    S.WAITING: {S.ENQUEUED, *_CLOSED_BY_OTHERS},
-}  # fmt: skip
-"""The same of workflow runs."""
-MAKESHIFT = (Kind.TIMER, Kind.MESSAGE, Kind.UPDATE, Kind.SWEEP)
+MAKESHIFT = (Kind.TIMER, Kind.MESSAGE, Kind.UPDATE, Kind.SWEEP, Kind.SCHEDULE)
 """Rows that no worker gets."""
 LONGEST_PAUSE = 60 * SECOND
 """Microseconds until a turn that failed comes again, at most."""
 ASKED = ("request", "start")
 """Kinds of keys by which messages to runs are told apart; they name the run."""
-ASKING = "perdure:query"
-"""The type of the jobs that ask workflows something."""
+NAMELESS = ("doctor",)
+"""Kinds of keys that name nothing: whoever has one does what is to be done once."""
 HEALTHY = 60.0
 """Seconds after which a fault no longer explains that a worker lost its work."""
 SPIN = 20
@@ -77,6 +63,7 @@ class Granted:
         self.received = False
         self.beaten = 0  #: the commit of the last heartbeat
         self.silenced = False  #: it ended because its worker was not heard
+        self.handed = False  #: somebody else is to end it
         self.closed_as: State | None = None  #: the state that its completion led to
         self.vanished = False  #: its row was deleted as it ended
         self.after: State | None = None  #: the state of the task once it ended
@@ -107,6 +94,12 @@ class Checker:
     def fail(self, rule: str, detail: str) -> None:
         raise Broken(rule, f"{detail} (commit {self.commits}, at {self.world.loop.now:.3f})")
 
+    def count(self, name: str) -> None:
+        """Something happened, and this went wrong just then."""
+        self.counts[name] += 1
+        for fault in self.world.faults.under_way():
+            self.counts[f"{name} x {fault}"] += 1
+
     # --------------------------------------------------------------------------------------------------------- commits
     def committed(self, changes: Sequence[Change], server: str) -> None:
         """The observer of the database."""
@@ -130,6 +123,8 @@ class Checker:
         for change in by_table["keys"]:
             self._key(change, opening)
         self.runs.committed(by_table)
+        if self.world.plan.limits:
+            limits.check(self, self.tasks.values())
 
     def _task(self, change: Change, closing: Change | None, attempts: dict[Any, Any]) -> None:
         before: Task | None = change.before
@@ -229,7 +224,9 @@ class Checker:
         granted.ended, granted.after = self.commits, after.state
         if (after.done_number, after.done_bits) == (before.lease_number, before.lease_bits):
             granted.closed_as = S(after.done_state)
-        elif after.state not in _CLOSED_BY_OTHERS:
+            if after.state == S.SUCCEEDED:
+                self.winners[before.id] = (before.id, before.lease_number, before.lease_bits)
+        elif after.state not in CLOSED_BY_OTHERS:
             session = self.sessions.get(before.session)
             granted.silenced = session is not None and session.ends_at is None
             self._taken_away(before, after)
@@ -283,6 +280,8 @@ class Checker:
         if after.state == S.CANCELED and not asked and granted.closed_as is None:
             self.fail("cancel", f"a running task was canceled without grace: {show(before)} -> {show(after)}")
         if granted.closed_as is None and not self._deadline_over(before, after):
+            if granted.handed and before.heartbeat_deadline is None:
+                self.fail("handed", f"nobody was to be heard, and it was lost: {show(before)} -> {show(after)}")
             session = self.sessions.get(before.session)
             granted.silenced = session is not None and session.ends_at is None
             free = not granted.received and before.lost_deliveries < 2 and not asked
@@ -366,7 +365,8 @@ class Checker:
         hold = 0
         match task.state:
             case S.ENQUEUED:
-                if task.place is None and task.ready_at is None and not self.runs.is_paused(task.id):
+                waits = task.blocked_on is not None and task.blocked_place is not None
+                if task.place is None and task.ready_at is None and not waits and not self.runs.is_paused(task.id):
                     self.fail("reasons", f"neither ready nor going to be: {show(task)}")
                 times += [task.ready_at if task.place is None else None]
                 times += [task.expires_at if task.started_at is None else None]
@@ -377,7 +377,7 @@ class Checker:
             case S.WAITING:
                 times += [task.ready_at]
             case _:
-                if task.lease_until is None or task.session is None:
+                if (task.lease_until is None or task.session is None) and not self._may_be_handed(task):
                     self.fail("reasons", f"leased to nobody: {show(task)}")
                 if task.kind != Kind.WORKFLOW and (task.cancel_requested_at is None) != (task.cancel_deadline is None):
                     self.fail("cancel", f"asked for without a grace, or the other way round: {show(task)}")
@@ -388,6 +388,11 @@ class Checker:
             self.fail("alarms", f"no alarm before {limit}: {show(task)}")
         if task.state != S.ENQUEUED and task.place is not None:
             self.fail("reasons", f"has a place and is not in its queue: {show(task)}")
+
+    def _may_be_handed(self, task: Task) -> bool:
+        """Whether an attempt of which no worker is in charge is one that its handler left to somebody else."""
+        spec = self.world.spec_of(task)
+        return spec is not None and bool(spec["handed"]) and (task.lease_until, task.session) == (None, None)
 
     def _closed(self, change: Change) -> None:
         before, after = change.before, change.after
@@ -455,9 +460,16 @@ class Checker:
             return
         self.keys[change.key] = after
         made = before is None or before.task_id != after.task_id
+        if made and before is not None and before.digest == after.digest and after.digest.startswith(b"reset "):
+            self.fail("resets", f"one reset of {after.key!r} made {short(before.task_id)} and {short(after.task_id)}")
         if after.kind == "update" and bytes.fromhex(after.key[:32]) in self.closed:
             return  # its run has closed in this very commit, so it was refused
-        if made and after.task_id not in opening and not (after.kind in ASKED and self.exists(after.task_id)):
+        if (
+            made
+            and after.kind not in NAMELESS
+            and after.task_id not in opening
+            and not (after.kind in ASKED and self.exists(after.task_id))
+        ):
             self.fail("keys", f"the key {after.key!r} names a task that is not there")
 
     # ------------------------------------------------------------------------------------------------------- questions

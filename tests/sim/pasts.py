@@ -160,8 +160,12 @@ class Past:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the code ran."""
-        return any(isinstance(event.attributes, e.WorkflowTaskCompleted) for event in self.events)
+        """Whether the code ran, and what it did was kept."""
+        kinds = [type(event.attributes) for event in self.events]
+        return any(
+            kind is e.WorkflowTaskCompleted and kinds[index : index + 1] != [e.WorkflowTaskFailed]
+            for index, kind in enumerate(kinds, 1)
+        )
 
     @property
     def input(self) -> dict[str, Any]:

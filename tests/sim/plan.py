@@ -21,6 +21,8 @@ OWN = ("unheard",)
 """Kinds that are drawn by themselves."""
 SILENT = ("outage", "commits", "clock", "hints")
 """Kinds that are no reason for a living worker to lose its work."""
+EPOCH = 1_800_000_000
+"""The minute in which all clocks begin, in seconds since 1970."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,13 @@ class Plan:
     flows: int = 0  #: workflows that clients start
     company: bool = True  #: others tell workflows something; else what each does depends on nobody
     kept: int = 10_000  #: runs that a worker keeps in memory
+    schedules: int = 0  #: that clients make
+    limits: int = 0  #: slots of each queue; 0: as many as there are
+
+    @property
+    def begins(self) -> float:
+        """What clocks on the wall show at the start: somewhere within a minute, as cron goes by whole ones."""
+        return EPOCH + round(60 * self.stream("clock").random(), 3)
 
     def stream(self, name: str) -> Random:
         """Chances for one purpose, so that what is left out elsewhere changes none of them."""
@@ -82,6 +91,8 @@ def draw(seed: int) -> Plan:
         faults=tuple(sorted(faults)),
         flows=source.choice((0, 0, 3, 6, 10)),
         kept=source.choice((10_000, 10_000, 2, 0)),
+        schedules=Random(f"{seed}/schedules").choice((0, 0, 0, 0, 1, 2, 4)),
+        limits=Random(f"{seed}/limits").choice((0, 0, 0, 0, 0, 3, 6)),
     )
     if kinds is FAULTS and plan.faults and not posting and source.random() < 0.25:
         plan = replace(plan, faults=tuple(sorted({*plan.faults, *OWN})))

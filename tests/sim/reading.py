@@ -9,6 +9,8 @@ import msgspec
 from perdure.core.model import Payload, Progress, Task, Timeouts
 
 NO_TIMEOUTS = Timeouts()
+ASKING = "perdure:query"
+"""The type of the jobs that ask workflows something."""
 
 
 def short(task_id: bytes) -> str:

@@ -14,6 +14,8 @@ from perdure.core.ids import parse
 from perdure.core.model import Task
 from perdure.core.run import Message, MessageKind, Run
 from perdure.core.states import Kind, State
+from perdure.core.workflow_messages import WorkflowView
+from tests.sim.flows import CRONS
 from tests.sim.pasts import BY_CODE, Past, ended_by, value_of
 from tests.sim.reading import short, show
 from tests.sim.tables import Change
@@ -22,8 +24,10 @@ if TYPE_CHECKING:
     from tests.sim.invariants import Checker
 
 KINDS = {Kind.ACTIVITY: "activity", Kind.TIMER: "timer", Kind.WORKFLOW: "child", Kind.MESSAGE: "message"}
-TERMINATE, ABANDON = 1, 2
+TERMINATE, ABANDON, REQUEST_CANCEL = 1, 2, 3
 """Parent close policies, as stored."""
+CLOSED = "its parent closed"
+"""Why a child is terminated or asked to cancel then."""
 SWEPT = 10.0
 """Seconds within which what a closed run leaves behind is closed, when all is well."""
 
@@ -68,6 +72,7 @@ class Runs:
                 there = {text for message in self.inboxes[change.key].values() for text in texts_of(message)}
                 if lost := self._unasked(change.after) - there:
                     self._fail("signals", f"{min(lost)} was asked for by nobody, and {short(change.key)} has it not")
+                self._begins(change.after)
         for run_id in touched:
             if (run := self.rows.get(run_id)) is not None:
                 self._agree(run_id, run)
@@ -77,7 +82,19 @@ class Runs:
             self._doubtful.add(run.workflow_id)
         if before is not None and run.inbox_taken < before.inbox_taken and run.inbox_count:
             self._fail("inbox", f"{short(run.id)} gave back messages: {before} -> {run}")
+        if before is not None and (run.workflow_id, run.cron) != (before.workflow_id, before.cron):
+            self._fail("chains", f"{short(run.id)} is another one: {before} -> {run}")
         self.rows[run.id] = run
+
+    def _begins(self, run: Run) -> None:
+        """What cron repeats begins when its expression says, and not before."""
+        begun: Any = self.pasts[run.id].events[0].attributes
+        task = self._checker.tasks.get(run.id)
+        if run.cron is None or task is None or run.reset_run_id is not None or begun.initiator not in ("", "cron"):
+            return
+        period, at = CRONS[run.cron] * 1_000_000, task.ready_at or 0
+        if at % period or not 0 < at - task.created_at <= period:
+            self._fail("cron", f"{run.cron!r} is to begin at {at}: {show(task)}")
 
     def _page(self, change: Change) -> None:
         run_id, first = change.key
@@ -89,12 +106,29 @@ class Runs:
         grown = len(past.events)
         past.grow(first, pages.unpack(change.after.data))
         for event in past.events[grown:]:
-            self._checker.counts[f"event {type(event.attributes).__name__}"] += 1
+            self._checker.count(f"event {type(event.attributes).__name__}")
+            self._obeys(run_id, event.attributes)
         if past.closed is not None:
             self._closed(run_id, past)
 
+    def _obeys(self, run_id: bytes, attributes: Any) -> None:
+        """A child that its closed parent ends, or asks to end, is one that this was said of."""
+        policy = self.rows[run_id].parent_close_policy
+        match attributes:
+            case e.WorkflowExecutionTerminated(reason=reason) if reason == CLOSED and policy != TERMINATE:
+                self._fail("children", f"{short(run_id)} was terminated with its parent, by policy {policy}")
+            case e.WorkflowExecutionCancelRequested(cause=cause) if cause == CLOSED and policy != REQUEST_CANCEL:
+                self._fail("children", f"{short(run_id)} was canceled with its parent, by policy {policy}")
+
     def _closed(self, run_id: bytes, past: Past) -> None:
-        """What the code showed at the end is what the history says that it saw."""
+        """What the code showed at the end is what the history says that it saw; what is to follow does."""
+        run, following = self.rows[run_id], getattr(past.closed, "new_run_id", None)
+        if following and following not in self.rows:
+            self._fail("chains", f"{short(run_id)} is followed by {short(following)}, which is not there")
+        ended = isinstance(past.closed, (e.WorkflowExecutionCompleted, e.WorkflowExecutionFailed))
+        asked = any(isinstance(event.attributes, e.WorkflowExecutionCancelRequested) for event in past.events)
+        if ended and not asked and not following and run.cron is not None and run.chain_deadline is None:
+            self._fail("cron", f"{short(run_id)} is followed by none, and {run.cron!r} goes on")
         match past.closed:
             case e.WorkflowExecutionCompleted(result=result):
                 self.shown_at_end(run_id, value_of(result), whole=True)
@@ -250,6 +284,29 @@ class Runs:
                    for i in found):  # fmt: skip
             self._fail("queries", f"no run ever was like {shown}")
 
+    def looked(self, view: WorkflowView) -> None:
+        """A client was shown a run: as it was at some time, and why it does not go on."""
+        run_id, state = parse(view.run_id), State[view.state]
+        past = self.pasts[run_id]
+        if state not in [before for _, before in self._checker.history[run_id]]:
+            self._fail("committed", f"{short(run_id)} is shown as {view.state}, which it never was")
+        if view.history_length > len(past.events):
+            self._fail("committed", f"{short(run_id)} is shown with {view.history_length} of {len(past.events)} events")
+        began = [(one.scheduled_event_id, "activity") for one in view.pending_activities]
+        began += [(one.started_event_id, "timer") for one in view.pending_timers]
+        began += [(one.initiated_event_id, "child") for one in view.pending_children]
+        for event_id, kind in began:
+            if past.began.get(event_id) != kind:
+                self._fail("committed", f"{short(run_id)} is shown with a {kind} of event {event_id}")
+        if (view.closed_at is None) != bool(view.waiting_for):
+            self._fail("reasons", f"{short(run_id)}, {view.state}, waits for {view.waiting_for!r}")
+
+    def read_back(self, run_id: bytes, events: list[Event]) -> None:
+        """A client was shown a history."""
+        known = self.pasts[run_id].events
+        if events != known[: len(events)]:
+            self._fail("history", f"{len(events)} events of {short(run_id)} are shown that are not its first")
+
     def told(self, workflow_id: str, states: tuple[State, ...], value: Any) -> None:
         """A client was told how a workflow ended: some run of it did."""
         for run_id, run in self.rows.items():
@@ -264,6 +321,10 @@ class Runs:
     def paused(self) -> list[str]:
         return sorted({run.workflow_id for run_id, run in self.rows.items() if run.paused and self._is_open(run_id)})
 
+    def repeated(self) -> list[str]:
+        """Workflow ids of open runs that never end by themselves."""
+        return sorted({run.workflow_id for run_id, run in self.rows.items() if run.cron and self._is_open(run_id)})
+
     def is_paused(self, run_id: bytes) -> bool:
         run = self.rows.get(run_id)
         return run is not None and run.paused
@@ -276,7 +337,10 @@ class Runs:
         for task in self._checker.tasks.values():
             parent = task.parent_run_id
             run = self.rows.get(task.id)
-            free = run is not None and run.parent_close_policy != TERMINATE
+            free = run is not None and (
+                run.parent_close_policy == ABANDON
+                or (run.parent_close_policy == REQUEST_CANCEL and task.cancel_requested_at is not None)
+            )
             if parent is None or free or parent in self._checker.tasks or task.kind == Kind.MESSAGE:
                 self._orphaned.pop(task.id, None)
             elif now - self._orphaned.setdefault(task.id, now) > SWEPT:

@@ -39,10 +39,13 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
     for tasks in (1, plan.tasks // 4, plan.tasks // 2, plan.tasks - 1):
         if 0 < tasks < plan.tasks:
             yield replace(plan, tasks=tasks)
+    for flows in (0, 1, plan.flows // 2, plan.flows - 1):
+        if 0 <= flows < plan.flows:
+            yield replace(plan, flows=flows)
     for name in ("servers", "workers", "clients", "queues"):
         if getattr(plan, name) > 1:
             yield replace(plan, **{name: getattr(plan, name) - 1})
-    for change in ({"shuffle": False}, {"posting": False}, {"lease": 0.0}):
+    for change in ({"shuffle": False}, {"posting": False}, {"lease": 0.0}, {"kept": 10_000}):
         if any(getattr(plan, name) != value for name, value in change.items()):
             yield replace(plan, **change)
     if plan.chaos > 10:

@@ -147,7 +147,7 @@ class Story:
     def _tell(self, workflow_id: str, name: str, number: int) -> Calls:
         """The signal is named by who sends it, so that it is another one for every run."""
         text = f"{self._ctx.info.run_id[-8:]}/{number}"
-        yield lambda: self._ctx.signal_workflow(workflow_id, name, text)
+        yield lambda: self._ctx.signal_workflow(workflow_id or self._ctx.info.workflow_id, name, text)
         self._note("told", text)
 
     def _stop(self, workflow_id: str) -> Calls:
@@ -208,11 +208,12 @@ class Story:
         yield from ()
         raise ValueError("as planned")
 
-    def _again(self, ops: list[Any]) -> Calls:
-        """Continue as new, with what was seen so far."""
+    def _again(self, ops: list[Any], other: str | None) -> Calls:
+        """Continue as new, with what was seen so far, and maybe as another workflow."""
         yield from self._rest()
         book = self.book
-        self._ctx.continue_as_new(book.given | {"ops": ops, "seen": list(book.seen), "waited": list(book.waited)})
+        given = book.given | {"ops": ops, "seen": list(book.seen), "waited": list(book.waited)}
+        self._ctx.continue_as_new(given, workflow=other)
 
 
 class Steps:

@@ -11,12 +11,16 @@ from typing import Any
 import pytest
 
 from perdure.core import commands as c
+from perdure.core import ids
 from perdure.core import turn_commands as t
 from perdure.core.commands import Complete
 from perdure.core.messages import Delivery
 from perdure.core.states import State
+from perdure.sdk.definition import Workflow
+from perdure.sdk.history import WorkflowHistory
 from perdure.store.base import Demand, Order, StoreFault
 from perdure.store.memory import MemoryStore
+from perdure.worker.replay import Replayer
 from perdure.worker.suspension import Suspension
 from tests.clock import SteppedClock
 from tests.engine.drive import LANE, running
@@ -117,6 +121,26 @@ async def test_the_times_of_a_history_do_not_go_back_with_the_clock() -> None:
         assert times == sorted(times)
 
 
+@pytest.mark.parametrize("failing", [False, True], ids=["appends", "fails"])
+async def test_what_follows_a_turn_is_later_than_the_messages_that_it_was_shown(failing: bool) -> None:
+    """They had come before the clock was put back, and the row did not know of their time once the turn was over."""
+    clock = SteppedClock()
+    async with running(MemoryStore(clock=clock.now)) as drive:
+        flows = Flows(drive)
+        run_id = await flows.start()
+        clock.advance(20.0)
+        await flows.signal("early")
+        clock.advance(-20.0)
+        turn = await flows.turn()
+        if failing:
+            await drive.one(Complete(lease=turn.task.lease, outcome="failed"))
+        else:
+            await turn.append(timer())
+        await drive.one(c.Terminate(namespace="default", workflow_id="wf"))
+        times = [event.time for event in await flows.history(run_id)]
+        assert times == sorted(times)
+
+
 async def test_a_reset_to_the_end_of_a_closed_run_does_not_keep_that_end() -> None:
     """The new run was open, and its history had the event that closed the old one."""
     async with running(MemoryStore(clock=SteppedClock().now)) as drive:
@@ -132,6 +156,46 @@ async def test_a_reset_to_the_end_of_a_closed_run_does_not_keep_that_end() -> No
         assert "WorkflowExecutionCompleted" not in await flows.names(started.run_id)
         await (await flows.turn()).append(DONE)
         assert await drive.state(started.run_id) == State.SUCCEEDED
+
+
+async def test_a_reset_after_the_clock_was_put_back_is_not_before_what_it_keeps() -> None:
+    """The new run's row was older than the last event, and so was the event by which it closed."""
+    clock = SteppedClock()
+    async with running(MemoryStore(clock=clock.now)) as drive:
+        flows = Flows(drive)
+        run_id = await flows.start()
+        await (await flows.turn()).append(timer())
+        history = await flows.history(run_id)
+        clock.advance(-20.0)
+        command = c.Reset(
+            namespace="default", workflow_id="wf", run_id=run_id, event_id=len(history), history=history,
+            task=await drive.read(run_id), run=await flows.run(run_id), new_run_id=MINT.task_id(drive.engine.now()),
+        )  # fmt: skip
+        started: c.Started = await drive.one(command)
+        await drive.one(c.Terminate(namespace="default", workflow_id="wf"))
+        times = [event.time for event in await flows.history(started.run_id)]
+        assert times == sorted(times)
+
+
+async def test_a_reset_run_that_closed_before_its_first_turn_fits_any_code() -> None:
+    """The replayer ran plain code of it, and told that the run has not begun."""
+
+    def flow(ctx: Any, given: Any) -> None:
+        raise AssertionError("no turn of this run was kept")
+
+    async with running(MemoryStore(clock=SteppedClock().now)) as drive:
+        flows = Flows(drive)
+        run_id = await flows.start()
+        await (await flows.turn()).append(timer())
+        history = await flows.history(run_id)
+        command = c.Reset(
+            namespace="default", workflow_id="wf", run_id=run_id, event_id=4, history=history,
+            task=await drive.read(run_id), run=await flows.run(run_id), new_run_id=MINT.task_id(drive.engine.now()),
+        )  # fmt: skip
+        started: c.Started = await drive.one(command)
+        await drive.one(c.Terminate(namespace="default", workflow_id="wf"))
+        told = WorkflowHistory("wf", ids.text(started.run_id), await flows.history(started.run_id))
+    Replayer({"flow": Workflow(flow, "flow", "default", None, None, None)}).replay(told).check()
 
 
 async def test_a_turn_that_ends_early_because_of_a_late_hint_is_followed_by_another() -> None:

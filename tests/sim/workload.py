@@ -26,13 +26,14 @@ from perdure.core.errors import (
 )
 from perdure.core.messages import TimeoutOptions
 from perdure.core.model import RetryPolicy
+from perdure.core.model import Task as Row
 from perdure.core.states import Kind, State
 from perdure.sdk.handle import AsyncJob
 from perdure.sdk.task import Task
-from tests.sim.clocks import EPOCH
 from tests.sim.database import POISON
+from tests.sim.limits import WEIGHTS
 from tests.sim.plan import Plan
-from tests.sim.reading import short
+from tests.sim.reading import ASKING, short
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -58,7 +59,11 @@ def handlers(world: World) -> list[Task[..., Any]]:
             raise ValueError("flaky")
         if payload["fatal"]:
             raise FatalError("fatal")
-        return {"n": payload["n"], "lease": number}
+        value = {"n": payload["n"], "lease": number}
+        if payload["handed"]:
+            world.hand_over(ctx.task_token, payload["handed"], value)
+            ctx.complete_later()
+        return value
 
     async def work(ctx, payload):  # type: ignore[no-untyped-def]  # hints would be read as types of payloads
         number = begin(ctx)
@@ -86,7 +91,7 @@ def handlers(world: World) -> list[Task[..., Any]]:
 def quick(number: int, **changes: Any) -> dict[str, Any]:
     """What a run does that does nothing."""
     plain = {"n": number, "sleeps": [0.01], "notes": False, "flaky": 0, "later": 0, "fatal": False, "stubborn": 0}
-    return plain | changes
+    return plain | {"handed": 0} | changes
 
 
 def drawn(number: int, source: Random) -> dict[str, Any]:
@@ -104,6 +109,16 @@ def drawn(number: int, source: Random) -> dict[str, Any]:
     )
 
 
+def _is_listed(row: Row) -> bool:
+    """Questions to workflows are no jobs of anybody."""
+    return row.kind == Kind.JOB and row.type != ASKING
+
+
+def handed(source: Random) -> float:
+    """Seconds until somebody else ends an attempt that its handler has left open."""
+    return round(0.001 + source.random() * source.choice((0.01, 3.0, 30.0)), 3)
+
+
 def options(source: Random, plan: Plan) -> dict[str, Any]:
     """Random policies."""
 
@@ -117,12 +132,15 @@ def options(source: Random, plan: Plan) -> dict[str, Any]:
         heartbeat=some(3, 20),
         lease=plan.lease or some(2, 6) or some(2, 40),
     )
+    weight = {"weight": source.choice(WEIGHTS)} if plan.limits else {}
     found: dict[str, Any] = {"queue": source.choice(QUEUES[: plan.queues]), "priority": source.choice((3, 3, 3, 1, 5))}
+    found |= weight
     if source.random() < 0.6 or plan.lease:
         found["timeouts"] = times
     if source.random() < 0.6:
-        attempts, cap = source.choice((1, 2, 3, 5)), source.choice((0.5, 5.0))
-        found["retry"] = RetryPolicy(max_attempts=attempts, base=source.choice((0.01, 0.5)), cap=cap)
+        attempts = source.choice((1, 2, 3, 5))
+        base, cap = source.choice(((0.01, 0.5), (0.5, 0.5), (0.01, 5.0), (0.5, 5.0), (5.0, 5.0)))
+        found["retry"] = RetryPolicy(max_attempts=attempts, base=base, cap=cap)
     else:
         found["retry"] = RetryPolicy(max_attempts=3, base=0.5, cap=8.0)
     if source.random() < 0.25:
@@ -130,7 +148,7 @@ def options(source: Random, plan: Plan) -> dict[str, Any]:
         if source.random() < 0.7:
             found["delay"] = later
         else:  # by the clock of the application's machine, as it was at the start: mostly over
-            found["run_at"] = datetime.fromtimestamp(EPOCH + later, UTC)
+            found["run_at"] = datetime.fromtimestamp(plan.begins + later, UTC)
     if source.random() < 0.2:
         found["headers"] = {"trace": str(source.random())}
     if source.random() < 0.3:
@@ -173,7 +191,11 @@ class Script:
 
     async def _enqueue(self, app: AsyncPerdure, number: int, source: Random) -> None:
         type_ = source.choice(("work", "work", "work", "plain", "plain", "nobody" if source.random() < 0.1 else "work"))
-        job = await app.enqueue(type_, self._payload(number, source), **options(source, self._world.plan))
+        body, chosen = self._payload(number, source), options(source, self._world.plan)
+        if source.random() < 0.15:
+            body["handed"] = handed(source)
+            chosen["timeouts"] = TimeoutOptions(start_to_close=sum(body["sleeps"]) + 20.0)
+        job = await app.enqueue(type_, body, **chosen)
         self._world.acknowledged(job.id, None)
         await self._after(app, job, number, source)
 
@@ -253,7 +275,7 @@ class Script:
     async def _list(self, app: AsyncPerdure, source: Random) -> None:
         """Page by page: what is known before is listed, and nothing twice."""
         checker = self._world.checker
-        known = {i for rows in (checker.tasks, checker.closed) for i, row in rows.items() if row.kind == Kind.JOB}
+        known = {i for rows in (checker.tasks, checker.closed) for i, row in rows.items() if _is_listed(row)}
         size, cursor = source.choice((5, 50)), None
         listed: set[bytes] = set()
         while True:

@@ -17,23 +17,23 @@ import msgspec
 
 from perdure.app import AsyncPerdure
 from perdure.core import ids
-from perdure.core.errors import PerdureError
-from perdure.core.ids import Mint
+from perdure.core.errors import PerdureError, Unavailable
 from perdure.core.messages import Delivery, TaskView
 from perdure.core.model import Payload, Task
 from perdure.core.states import Kind, State
-from tests.sim import flows, stories, workload
+from tests.sim import flows, limits, schedules, stories, workload
 from tests.sim.admin import Admin
 from tests.sim.answers import Answers
 from tests.sim.clocks import WallClock, simulated
 from tests.sim.database import Database, WatchedTransaction
 from tests.sim.faults import Faults
-from tests.sim.invariants import ASKING, OPEN, Broken, Checker, Token, token
+from tests.sim.invariants import Broken, Checker, Token, token
 from tests.sim.loop import NODE, Node, SimLoop, Stuck
+from tests.sim.moves import OPEN
 from tests.sim.network import Aiohttp, Network
 from tests.sim.plan import Plan
 from tests.sim.processes import ClientProcess, Process, ServerProcess, SimHeartbeats, WorkerProcess
-from tests.sim.reading import lease_in, short, show
+from tests.sim.reading import ASKING, lease_in, short, show
 from tests.sim.replays import Replays, SimInstances
 from tests.sim.tables import Change
 from tests.sim.threads import SimActivations, SimQueue, Strand
@@ -74,7 +74,7 @@ class World:
     def __init__(self, plan: Plan, *, story: bool = False) -> None:
         self.plan = plan
         self.loop = SimLoop(plan.stream("order"), shuffle=plan.shuffle)
-        self.wall = WallClock(self.loop)
+        self.wall = WallClock(self.loop, plan.begins)
         self.set_back = 0.0  #: seconds that the database's clock was set back, in all
         self.checker = Checker(self)
         self.answers = Answers(self)
@@ -95,12 +95,12 @@ class World:
         self.longest_retry_after = workload.LONGEST_RETRY_AFTER
         self.tasks = workload.handlers(self)
         self.runs = self.checker.runs
+        self.schedules = schedules.Schedules(self)
         self.steps = stories.Steps(self)
         self.workflows = stories.workflows(self)
         self.replays = Replays(self)
         self.strands: list[Strand] = []
         self.chance = plan.stream("admin")
-        self.mint = Mint(plan.stream("mint/admin"))
         self.admin = Admin(self)
         self.bound = 0.0  #: seconds that all workflows may take, one after another
         self.unreported: dict[Token, tuple[Node, Any]] = {}  #: who ran what no server was told the end of yet
@@ -114,7 +114,7 @@ class World:
         self.clients: list[Process] = []
         for number in range(plan.clients):
             client = ClientProcess(self, f"c{number}")
-            client.script = both(jobs.of(number), runs.of(number))  # type: ignore[assignment]
+            client.script = both(jobs.of(number), runs.of(number), self.schedules.of(number))  # type: ignore[assignment]
             self.clients.append(client)
         self.processes = [*self.servers, *self.workers, *self.clients]
 
@@ -159,6 +159,7 @@ class World:
             return
         try:
             self.checker.committed(changes, server)
+            self.schedules.committed(changes)
         except Broken as broken:
             self.find(broken)
 
@@ -231,7 +232,8 @@ class World:
             self.checker.fail("committed", f"{short(task_id)} is shown as {view.state}, which it never was")
         if (state in OPEN) != bool(view.waiting_for):
             self.checker.fail("reasons", f"{short(task_id)}, {view.state}, waits for {view.waiting_for!r}")
-        if state in OPEN and view.next_event_at is None and "worker" not in view.waiting_for:
+        others = any(word in view.waiting_for for word in ("worker", "slot", "limit"))  # somebody else's work
+        if state in OPEN and view.next_event_at is None and not others:
             self.checker.fail("reasons", f"nothing will happen to {short(task_id)}, {view.waiting_for!r}")
 
     def gone(self, task_id: bytes) -> None:
@@ -251,11 +253,31 @@ class World:
         """A handler ends, and its worker is to report it."""
         self.unreported[token(ids.parse_lease(ctx._delivery.lease))] = NODE.get(), ctx
 
+    def hand_over(self, lease: bytes, seconds: float, value: Any) -> None:
+        """Somebody who never fails ends an attempt, a while after its handler did."""
+
+        async def end() -> None:
+            await asyncio.sleep(seconds)
+            app = AsyncPerdure("http://perdure")
+            for _ in range(10):
+                try:
+                    await app.get_activity_handle(token=lease).complete(value)
+                except Unavailable:
+                    await asyncio.sleep(1.0)
+                    continue
+                except PerdureError as error:
+                    self.trace(f"what was handed over has ended: {error!r}")
+                break
+            await app.close()
+
+        self.loop.node("other").spawn(self.guard(end, "other"))
+
     # --------------------------------------------------------------------------------------------------------- the run
     async def live(self) -> None:
         """The whole run, on the root node."""
         await self.database.inner.migrate()
         await self.database.inner.open()
+        await limits.begin(self.database.inner, self.plan)
         for process in self.processes:
             process.start()
         chaos = asyncio.create_task(self.guard(self.faults.run, "faults"))
@@ -279,8 +301,8 @@ class World:
         while self.checker.tasks or self.acting:
             await asyncio.sleep(0.5)
             self.faults.revive()
-            if self.runs.paused() and self.loop.now > settled:
-                await self.admin.resume_all()
+            if self.loop.now > settled:
+                await self.admin.wind_up()
             now = self.database.inner.now()
             late = self.checker.overdue(now, RINGS) if self.loop.now > settled else []
             if late:
@@ -295,7 +317,9 @@ class World:
     def _work(self) -> float:
         """Seconds that all handlers may take, one after another."""
         specs = [spec for task in self.checker.tasks.values() if (spec := self.spec_of(task)) is not None]
-        return sum((sum(spec["sleeps"]) + spec["stubborn"]) * min(spec["flaky"] + 1, 5) for spec in specs)
+        return sum(
+            (sum(spec["sleeps"]) + spec["stubborn"] + spec["handed"]) * min(spec["flaky"] + 1, 5) for spec in specs
+        )
 
     def _is_busy(self, process: Process) -> bool:
         """Whether a worker takes no tasks now, because it has enough or is not there."""
@@ -411,7 +435,7 @@ def _around(world: World) -> Iterator[None]:
             # One slow look makes a lane rest for so many times as long, and hides what lies before its mark meanwhile.
             patch("perdure.engine.marks.REST", 0),
             patch("perdure.api.drafts.KEY_LIFE", int(world.plan.key_life * 1_000_000)),
-            simulated(world.loop, world.plan.stream("chance")),
+            simulated(world.loop, world.plan.stream("chance"), world.plan.begins),
         ):
             try:
                 yield

@@ -510,6 +510,20 @@ async def test_replace_key_only_from_its_holder(store: Store) -> None:
         assert await batch.read_keys([first.name]) == {first.name: later}
 
 
+async def test_keys_that_a_batch_has_no_use_for_are_free_again(store: Store) -> None:
+    """But not those that another task holds, or that are not there."""
+    kept, freed, others = new_key("kept", 1), new_key("freed", 2), new_key("others", 3)
+    async with store.batch() as batch:
+        await batch.reserve_keys([others])
+    async with store.batch() as batch:
+        await batch.reserve_keys([kept, freed])
+        await batch.free_keys([freed])
+    async with store.batch() as batch:
+        found = await batch.read_keys([kept.name, freed.name, others.name])
+        assert set(found) == {kept.name, others.name}
+        assert await batch.reserve_keys([freed, others]) == {freed.name}
+
+
 async def test_trim_keys_spares_the_living_and_the_open(store: Store, clock: SteppedClock) -> None:
     """IDEM-02, and a key lives at least until its task has closed."""
     await insert(store, new_task(1), new_task(2))
@@ -619,6 +633,10 @@ async def test_find_pages_without_gap_or_repeat(store: Store) -> None:
         ({"before": task_id(4)}, [3, 1]),
         ({"namespace": "other"}, [2]),
         ({"namespace": "none"}, []),
+        ({"open": True}, [6, 3, 1]),
+        ({"open": True, "state": int(State.FAILED)}, []),
+        ({"without_type": "resize"}, [5, 4, 3, 1]),
+        ({"without_type": "resize", "type": "resize"}, []),
     ],
 )
 async def test_find_filters(store: Store, filter: dict[str, object], found: list[int]) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from perdure.core import commands as c
 from perdure.core import decide
+from perdure.core.bulk import Selection
 from perdure.core.errors import PerdureError
 from perdure.core.ids import Mint
 from perdure.core.model import SECOND, Failure, Lease, Progress, RetryPolicy, Timeouts, pack
@@ -63,6 +64,15 @@ class World:
         found["attempts"] = await self.store.attempts(ids)
         found["sessions"] = await self.store.sessions("default")
         found["next alarm"] = await self.store.next_alarm()
+        groups = await self.store.failure_groups("default", -(2**63), 10)
+        found["groups"] = [(number, plain(task)) for number, task in groups]
+        found["counts"] = await self.store.count_failures("default", [number for number, _ in groups], 5)
+        found["retried"] = await self.store.retried_by(ids)
+        for among in ("open", "closed", "dead"):
+            selection = Selection(namespace="default", among=among, queue="mail", fresh=among == "closed")
+            found[among] = await self.store.pick(selection, 7, ids[-1] if ids else None)
+        suspects, last = await self.store.suspects(b"", 5, self.store.now())
+        found["suspects"] = ([plain(task) for task in suspects], last)
         async with self.store.batch() as batch:
             found["keys"] = await batch.read_keys([("default", "default", "task", key) for key in KEYS])
             found["pulse"] = await batch.lock_pulse()
@@ -166,7 +176,7 @@ class Script:
         if outcome == "succeeded":
             fields["result"] = self.random.randbytes(10)
         elif outcome == "failed":
-            fields["failure"] = pack(Failure(message="boom"))
+            fields["failure"] = pack(Failure(message="boom" + "!" * (len(self.leases) % 3), type="Boom"))
         return lambda world: world.drive.one(c.Complete(lease=lease, outcome=outcome, **fields))
 
     def cancel(self) -> Step:
@@ -186,6 +196,18 @@ class Script:
             if task is None or task.closed_at is None:
                 return None
             return await world.drive.one(decide.repeat(task))
+
+        return step
+
+    def erase(self) -> Step:
+        """As an action does that deletes many."""
+        task_id = self.some_id()
+
+        async def step(world: World) -> Any:
+            task = (await world.store.read([task_id])).get(task_id)
+            if task is None or task.closed_at is None:
+                return None
+            return await world.drive.one(c.Erase(task_ids=[task_id]))
 
         return step
 
@@ -227,6 +249,7 @@ STEPS: dict[str, tuple[int, Callable[[Script], Step]]] = {
     "ring": (14, Script.ring),
     "reap": (3, Script.reap),
     "trim": (1, Script.trim),
+    "erase": (1, Script.erase),
 }
 """Kinds of steps, how often each is drawn, and what makes it."""
 

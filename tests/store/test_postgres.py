@@ -153,7 +153,7 @@ async def test_a_server_that_takes_no_writes_is_a_store_fault(
             await PostgresStore(postgres_database).open()
 
 
-@pytest.mark.parametrize("view", ["open_whole_v2", "open_brief_v2", "closed_whole_v2", "closed_brief_v2"])
+@pytest.mark.parametrize("view", ["closed_brief_v3", "closed_whole_v3", "open_brief_v3", "open_whole_v3"])
 async def test_views_follow_the_fields_of_a_task(store: PostgresStore, postgres_database: str, view: str) -> None:
     async with connected(postgres_database) as connection:
         prepared = await connection.prepare(f"select * from {view}")
@@ -182,6 +182,7 @@ INDEXES = {
     "runs": "tasks_pkey",
     "run_rows": "closed_tasks_pkey",
     "put_runs": "tasks_pkey",
+    "advance": "tasks_pkey",
     "children": "tasks_parent",
     "open_children": "tasks_parent",
     "delete": "attempts_pkey",

@@ -12,7 +12,7 @@ from perdure.store.sqlite_file import split
 from perdure.store.statements import expand, migrations, statements
 
 SQLITE = sorted(statements("sqlite"))
-SORTED = {"sessions", "list_api_keys", "leased_in_lanes", "later_in_lanes"}
+SORTED = {"running", "trim_events", "webhooks", "sessions", "list_api_keys", "leased_in_lanes", "later_in_lanes"}
 """Statements that sort or group for people: few rows, or as many as the caller's bound."""
 TABLES = "tasks|closed_tasks|payloads|attempts|keys|history|inbox"
 
@@ -45,7 +45,21 @@ def test_split_ends_no_statement_inside_a_literal_or_a_comment() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["lock", "trace", "due", "find", "find_runs", "children", "beat", "succeed", "take", "lease", "change", "close"],
+    [
+        "lock",
+        "trace",
+        "due",
+        "find",
+        "find_runs",
+        "children",
+        "beat",
+        "succeed",
+        "advance",
+        "take",
+        "lease",
+        "change",
+        "close",
+    ],
 )
 def test_payloads_are_left_alone_by_statements_that_do_not_deliver_them(name: str) -> None:
     assert "payloads" not in statements("sqlite")[name]

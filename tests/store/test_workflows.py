@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from perdure.core.effects import CopyPages
 from perdure.core.model import SECOND
 from perdure.core.run import ClosePolicy, Message, Page, Run
 from perdure.core.states import Kind, State
@@ -47,6 +48,10 @@ CLOSED_FULL = Run(
     }
 )  # fmt: skip
 """What its closed row keeps."""
+
+
+BODIES = {1: 2, 2: 3, 3: 1, 4: 5}
+"""Bytes of messages, by number."""
 
 
 async def inbox(store: Store, run: int, after: int = 0) -> list[Message]:
@@ -275,6 +280,21 @@ async def test_messages_come_in_order_from_behind_a_number(store: Store) -> None
         assert await batch.inbox({}) == {}
 
 
+@pytest.mark.parametrize(
+    ("size", "seqs"), [(1, [1]), (2, [1]), (3, [1, 2]), (6, [1, 2, 3]), (7, [1, 2, 3, 4]), (99, [1, 2, 3, 4])]
+)
+async def test_an_inbox_is_read_as_far_as_so_many_bytes_go(store: Store, size: int, seqs: list[int]) -> None:
+    """The message that goes beyond is the last one; each run by itself."""
+    await insert_runs(store, new_run(1), new_run(2))
+    await post(store, *(message(run, seq, body=b"x" * length) for run in (1, 2) for seq, length in BODIES.items()))
+    async with store.batch() as batch:
+        await batch.lock([task_id(1), task_id(2)])
+        found = await batch.inbox({task_id(1): 0, task_id(2): 2}, size)
+        assert [message.seq for message in found[task_id(1)]] == seqs
+        assert [message.seq for message in found[task_id(2)]] == ([3] if size <= 1 else [3, 4])
+        assert await batch.inbox({task_id(1): 4}, size) == {}
+
+
 async def test_a_number_is_given_once_in_an_inbox(store: Store) -> None:
     await insert_runs(store, new_run(1))
     await post(store, message(1, 1))
@@ -332,6 +352,16 @@ async def test_histories_are_read_from_an_event_on(store: Store, after: int, lim
     found = await store.histories({task_id(1): after}, limit)
     assert [page.first for page in found.get(task_id(1), [])] == firsts
     assert set(found) <= {task_id(1)} and all(page in pages for page in found.get(task_id(1), []))
+
+
+@pytest.mark.parametrize(("size", "firsts"), [(1, [1]), (7, [1, 2]), (12, [1, 2]), (13, [1, 2, 3]), (99, [1, 2, 3])])
+async def test_histories_are_read_as_far_as_so_many_bytes_go(store: Store, size: int, firsts: list[int]) -> None:
+    """The page that goes beyond is the last one. Each has 6 bytes."""
+    await insert_runs(store, new_run(1))
+    await append(store, *(page(1, n) for n in (1, 2, 3)))
+    found = await store.histories({task_id(1): 0}, 9, size)
+    assert [page.first for page in found[task_id(1)]] == firsts
+    assert [page.first for page in (await store.histories({task_id(1): 0}, 1, size))[task_id(1)]] == [1]
 
 
 async def test_histories_of_several_runs(store: Store) -> None:
@@ -405,6 +435,8 @@ async def test_find_key(store: Store) -> None:
         ({"workflow_id": "order", "queue": "mail"}, []),
         ({"workflow_id": "order", "namespace": "other"}, [3]),
         ({"workflow_id": "none"}, []),
+        ({"workflow_id": "order", "open": True}, [5]),
+        ({"workflow_id": "order", "without_type": "resize"}, [5, 1]),
         ({"kind": Kind.WORKFLOW, "state": State.ENQUEUED}, [6, 5, 2]),
     ],
 )
@@ -420,6 +452,55 @@ async def test_find_runs(store: Store, filter: dict[str, Any], found: list[int])
     listed = await store.find(query)
     assert ids(listed) == found
     assert all(task.payload is None and task.headers is None for task in listed)
+
+
+async def test_an_activity_is_found_by_its_id(store: Store) -> None:
+    await insert_runs(store, new_run(1))
+    await insert(
+        store,
+        child(2, 1, idempotency_key="pay"),
+        child(3, 1, idempotency_key="nap", kind=Kind.TIMER),
+        child(4, 9, idempotency_key="ship"),
+    )
+    assert await store.find_activity(task_id(1), "pay") == task_id(2)
+    for run, name in ((1, "nap"), (1, "ship"), (1, "PAY"), (8, "pay")):
+        assert await store.find_activity(task_id(run), name) is None
+
+
+async def test_what_people_write_into_closed_runs(store: Store) -> None:
+    """OPS-14: of closed runs only; the last word counts."""
+    await insert_runs(store, new_run(1), new_run(2), new_run(3))
+    await close(store, closed(new_workflow(1)), closed(new_workflow(2)))
+    everything = [task_id(n) for n in (1, 2, 3, 4)]
+    assert [await store.resolve(key, b"one") for key in everything] == [True, True, False, False]
+    assert await store.resolve(task_id(1), b"two")
+    assert await store.resolutions(everything) == {task_id(1): b"two", task_id(2): b"one"}
+    assert await store.resolutions([]) == {}
+    assert set(await store.read(everything)) == {task_id(1), task_id(2), task_id(3)}
+
+
+async def test_pages_are_copied_up_to_a_number(store: Store) -> None:
+    """RPLY-39: what a run that was reset keeps of its groups."""
+    await insert_runs(store, new_run(1), new_run(2), new_run(3))
+    await append(store, page(1, 1, 200), page(1, 201, 50), page(1, 251, 100), page(2, 1, 3))
+    async with store.batch() as batch:
+        await batch.lock([task_id(3)])
+        await batch.insert([new_workflow(4)])
+        await batch.copy_pages([CopyPages(task_id(1), task_id(3), 250), CopyPages(task_id(2), task_id(4), 1_000)])
+    found = await store.histories({task_id(3): 0, task_id(4): 0, task_id(1): 0}, 10)
+    assert found[task_id(3)] == [page(3, 1, 200), page(3, 201, 50)]
+    assert found[task_id(4)] == [page(4, 1, 3)]
+    assert len(found[task_id(1)]) == 3
+
+
+async def test_retention_takes_the_pages_of_groups(store: Store) -> None:
+    group = child(1, 9, kind=Kind.GROUP)
+    await insert(store, group)
+    await append(store, page(1, 1))
+    await close(store, closed(group, closed_at=START - 1))
+    async with store.batch() as batch:
+        assert await batch.trim_closed(START, 10) == 1
+    assert await store.histories({task_id(1): 0}, 10) == {}
 
 
 async def test_retention_takes_histories_and_inboxes_of_what_it_trims(store: Store) -> None:

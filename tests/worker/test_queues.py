@@ -19,7 +19,7 @@ async def test_queues_are_polled_in_strict_order(
     tmp_path: Path,
 ) -> None:
     """As documented: while the first queue is flooded nothing of the second one is begun; and what is urgent in a queue
-    comes first there."""
+    comes first there, but for the share of the rest."""
     path = tmp_path / "out"
 
     async def give(queue: str, count: int, **options: int) -> None:
@@ -34,8 +34,8 @@ async def test_queues_are_polled_in_strict_order(
     await give("first", 30)
     await until(lambda: len(lines(path)) == 110)
     begun = list(lines(path))
-    assert begun[:10] == ["first 1"] * 10
-    assert begun[10:90] == ["first 3"] * 80
+    assert begun[:12].count("first 1") == 10, "one claim in eight begins at a lower priority (QUOTA-17)"
+    assert begun[:90].count("first 3") == 80
     assert begun[90:] == ["second 3"] * 20
     worker.signal()
     assert await asyncio.to_thread(worker.wait) == 0

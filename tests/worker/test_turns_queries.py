@@ -147,6 +147,32 @@ async def test_what_is_not_committed_is_not_shown(server: FakeServer) -> None:
         assert await server.result(lease) in ("new", "total 3")
 
 
+async def test_what_the_code_does_just_now_is_not_shown_before_it_counts(server: FakeServer) -> None:
+    """SIG-08: a question that came while the code ran was answered by what it did, although that was refused then."""
+    computing, gate = threading.Event(), threading.Event()
+
+    @workflow(name="computes")
+    async def computes(ctx: Any) -> None:
+        status = ["new"]
+        ctx.on_query("status", lambda: status[0])
+        await ctx.wait_for_signal("go")
+        computing.set()
+        gate.wait(20)
+        status[0] = "gone"
+        await ctx.wait_for_signal("never")
+
+    async with working(server, deadlock_seconds=20) as worker:
+        run = await server.start("computes")
+        await server.in_state(run, "WAITING")
+        await server.signal(run, "go")
+        await server.until(computing.is_set)
+        lease = await server.query(run, "status")
+        await server.until(lambda: worker.status().running == 2)
+        server.leased.pop(run.lease)  # somebody else has the turn by now
+        gate.set()
+        assert await server.result(lease) == "new"
+
+
 async def test_a_question_about_a_workflow_that_nobody_knows(server: FakeServer) -> None:
     run = await server.start("stranger")
     server._ready.clear()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from perdure.core import commands as c
-from perdure.core import limits
+from perdure.core import keys, limits
 from perdure.core import messages as m
 from perdure.core.durations import Duration, seconds
 from perdure.core.errors import InvalidArgument, PayloadTooLarge, PerdureError
@@ -42,7 +42,7 @@ class Draftsman:
     def __init__(self, namespace: str, mint: Mint) -> None:
         self._namespace = namespace
         self._mint = mint
-        self._templates: dict[tuple[str, str, str, str, int], _Template] = {}
+        self._templates: dict[tuple[str, str, str, str, str, int, int], _Template] = {}
 
     def enqueue(self, item: m.NewTask, identity: str, now: int) -> c.Enqueue:
         """The command for one item. Its id is made here, so that it stays the same over all tries to commit it; that
@@ -61,7 +61,11 @@ class Draftsman:
             draft.headers = packed(limits.headers(item.headers, "headers"), "headers")
             command.size += len(draft.headers)
         key = item.idempotency_key
-        if item.minted:
+        if (pace := _pace(item)) is not None:
+            limits.new_task(item)
+            command.key_kind, command.key, command.key_life = pace
+            command.task_id = self._mint.task_id(now, template.slot_of(command.key))
+        elif item.minted:
             command.task_id = limits.minted(item.minted, key)
             command.minted = True
         elif key is None:
@@ -76,7 +80,7 @@ class Draftsman:
 
     def _plain(self, item: m.NewTask) -> _Template:
         """The template of an item without times and policies, kept: items with the same names share it."""
-        names = (item.type, item.queue, item.app, item.fairness_key, item.priority)
+        names = (item.type, item.queue, item.app, item.fairness_key, item.concurrency_key, item.priority, item.weight)
         try:
             found = self._templates.get(names)
         except TypeError:  # something that no name can be: the checks say what
@@ -93,7 +97,7 @@ class Draftsman:
         draft = Task(
             b"", self._namespace, item.type, State.ENQUEUED, lane(self._namespace, item.queue), 0, 0,
             app=item.app, queue=item.queue, priority=item.priority, fairness_key=item.fairness_key,
-            max_attempts=DEFAULT_RETRY.max_attempts,
+            max_attempts=DEFAULT_RETRY.max_attempts, concurrency_key=item.concurrency_key or None, weight=item.weight,
         )  # fmt: skip
         command = c.Enqueue(draft=draft)
         if item.retry is not None:
@@ -106,6 +110,17 @@ class Draftsman:
         if item.timeouts is not None:
             _limit(command, item.timeouts)
         return _Template(command, slots_under(self._namespace, item.app))
+
+
+def _pace(item: m.NewTask) -> tuple[str, str, int] | None:
+    """Kind, name and life (microseconds) of the key that says how often a task is done; checked later."""
+    if item.singleton:
+        return keys.SINGLETON, item.singleton, 0
+    if item.throttle is not None:
+        return keys.THROTTLE, item.throttle.key, micros(item.throttle.period, "throttle.period")
+    if item.debounce:
+        return keys.DEBOUNCE, item.debounce, KEY_LIFE
+    return None
 
 
 def _limit(command: c.Enqueue, given: m.TimeoutOptions) -> None:

@@ -8,14 +8,26 @@ from typing import Any
 
 import msgspec
 
-from perdure.api import examples, workflow_examples
+from perdure.api import (
+    event_examples,
+    examples,
+    failure_examples,
+    limit_examples,
+    schedule_examples,
+    workflow_examples,
+)
+from perdure.api import event_schema as es
+from perdure.api import failure_schema as fs
+from perdure.api import limit_schema as ls
+from perdure.api import schedule_schema as ss
 from perdure.api import workflow_schema as ws
 from perdure.api.bounds import bound
 from perdure.api.examples import PROBLEMS
 from perdure.api.schema import BatchRequest, CancelRequest, TaskRequest
 
-ANSWERS = examples.ANSWERS | workflow_examples.ANSWERS
-REQUESTS = examples.REQUESTS | workflow_examples.REQUESTS
+_EXAMPLES = (examples, workflow_examples, failure_examples, schedule_examples, event_examples, limit_examples)
+ANSWERS = {name: answers for module in _EXAMPLES for name, answers in module.ANSWERS.items()}
+REQUESTS = {name: requests for module in _EXAMPLES for name, requests in module.REQUESTS.items()}
 _KEY = "apiKey"
 _ALWAYS = ("400", "401", "403", "429", "503")
 _REFUSALS: dict[str, tuple[str, ...]] = {
@@ -23,7 +35,12 @@ _REFUSALS: dict[str, tuple[str, ...]] = {
     "enqueueTasks": ("413",),
     "getTask": ("404", "410"),
     "cancelTask": ("404", "410"),
-    "retryTask": ("404", "409", "410"),
+    "retryTask": ("404", "409", "410", "413"),
+    "retryTasks": ("409",),
+    "cancelTasks": ("409",),
+    "deleteTasks": ("409",),
+    "getBulkAction": ("404",),
+    "cancelBulkAction": ("404", "410"),
     "getJob": ("404", "410"),
     "getJobResult": ("404", "409", "410"),
     "cancelJob": ("404", "410"),
@@ -39,7 +56,25 @@ _REFUSALS: dict[str, tuple[str, ...]] = {
     "pauseWorkflow": ("404", "409"),
     "resumeWorkflow": ("404", "409"),
     "resetWorkflow": ("404", "409"),
+    "resolveWorkflow": ("404", "409"),
     "completeActivity": ("404", "409", "413"),
+    "listEvents": ("409", "410"),
+    "recordEvents": ("409",),
+    "getTaskStream": ("404",),
+    "addWebhook": ("410",),
+    "disableWebhook": ("404",),
+    "replayWebhook": ("404", "410"),
+    "pingWebhook": ("404",),
+    "listWebhookDeadLetters": ("404",),
+    "createSchedule": ("409", "413"),
+    "putSchedule": ("413",),
+    "getSchedule": ("404",),
+    "deleteSchedule": ("404",),
+    "pauseSchedule": ("404",),
+    "resumeSchedule": ("404",),
+    "triggerSchedule": ("404",),
+    "backfillSchedule": ("404", "409"),
+    "deleteLimit": ("404",),
 }
 """What an operation may be refused with besides _ALWAYS."""
 _HEADERS: dict[str, dict[str, Any]] = {
@@ -88,8 +123,16 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
     for path in document["paths"].values():
         for operation in path.values():
             _complete(operation)
+            for parameter in operation.get("parameters", ()):
+                _never_null(parameter["schema"])
     bound(document)
     return document
+
+
+def _never_null(schema: dict[str, Any]) -> None:
+    """What stands in a path, a query or a header is text: it may be left out, but it cannot be null."""
+    kinds = [kind for kind in schema.pop("oneOf", ()) if kind != {"type": "null"}]
+    schema |= kinds[0] if len(kinds) == 1 else {"oneOf": kinds} if kinds else {}
 
 
 def _complete(operation: dict[str, Any]) -> None:
@@ -121,6 +164,10 @@ _BODIES: dict[str, type[msgspec.Struct]] = {
     "enqueueTasks": BatchRequest,
     "cancelTask": CancelRequest,
     "cancelJob": CancelRequest,
+    "retryTask": fs.RetryTaskRequest,
+    "retryTasks": fs.BulkRequest,
+    "cancelTasks": fs.BulkRequest,
+    "deleteTasks": fs.BulkRequest,
     "startWorkflow": ws.WorkflowRequest,
     "signalWorkflow": ws.SignalRequest,
     "queryWorkflow": ws.QueryRequest,
@@ -130,11 +177,39 @@ _BODIES: dict[str, type[msgspec.Struct]] = {
     "pauseWorkflow": ws.PauseRequest,
     "resumeWorkflow": ws.PauseRequest,
     "resetWorkflow": ws.ResetRequest,
+    "resolveWorkflow": ws.ResolveRequest,
     "completeActivity": ws.ActivityRequest,
+    "recordEvents": es.FeedRequest,
+    "addWebhook": es.WebhookRequest,
+    "disableWebhook": es.DisableRequest,
+    "replayWebhook": es.ReplayRequest,
+    "createSchedule": ss.ScheduleRequest,
+    "putSchedule": ss.ScheduleBody,
+    "pauseSchedule": ss.NoteRequest,
+    "resumeSchedule": ss.NoteRequest,
+    "triggerSchedule": ss.TriggerRequest,
+    "backfillSchedule": ss.BackfillRequest,
+    "previewTimes": ss.PreviewRequest,
+    "setLimit": ls.LimitRequest,
+    "pauseQueue": ls.PauseQueueRequest,
+    "resumeQueue": ls.PauseQueueRequest,
 }
 """What operations read; handlers read it themselves, so the framework does not know."""
 
+_OPTIONAL = (
+    CancelRequest, ws.EndRequest, ws.PauseRequest, ws.ActivityRequest, fs.RetryTaskRequest, fs.BulkRequest,
+    ss.NoteRequest, ss.TriggerRequest, es.FeedRequest, es.DisableRequest, es.ReplayRequest,
+    ls.PauseQueueRequest,
+)  # fmt: skip
+"""Bodies that may be left out."""
+
 _DESCRIPTIONS = {
+    ("createSchedule", "201"): "It is made.",
+    ("createSchedule", "200"): "It was made before.",
+    ("putSchedule", "201"): "It is made.",
+    ("retryTasks", "200"): "What a dry run counted.",
+    ("cancelTasks", "200"): "What a dry run counted.",
+    ("deleteTasks", "200"): "What a dry run counted.",
     ("getJob", "202"): "It is still open.",
     ("getJob", "200"): "It has closed.",
     ("getJobResult", "200"): "What the job returned.",
@@ -152,7 +227,7 @@ def _show_requests(operation: dict[str, Any], name: str) -> None:
         "schema": {"$ref": f"#/components/schemas/{_BODIES[name].__name__}"},
         "examples": {title: {"value": value} for title, value in REQUESTS[name].items()},
     }
-    required = _BODIES[name] not in (CancelRequest, ws.EndRequest, ws.PauseRequest, ws.ActivityRequest)
+    required = _BODIES[name] not in _OPTIONAL
     operation["requestBody"] = {"required": required, "content": {"application/json": body}}
 
 

@@ -48,7 +48,11 @@ def moment_of(given: str, field: str) -> datetime:
 
 
 def utf8(header: str | None) -> str | None:
-    """A header's text: its bytes are UTF-8, as those of a body are, although HTTP reads them as Latin-1."""
+    """What the header Idempotency-Key says: its bytes are UTF-8, as those of a body are, although HTTP reads them as
+    Latin-1. InvalidArgument for an empty one: its sender believes that a repeat does nothing."""
+    if header == "":
+        detail = "the header Idempotency-Key is empty"
+        raise InvalidArgument(detail, field="idempotency_key", limit=f"1 to {limits.MAX_NAME} bytes", kind="str")
     return None if header is None else header.encode("latin-1").decode("utf-8", "surrogateescape")
 
 

@@ -27,6 +27,7 @@ TRIES = 20
 """How often a run may have gone on while its history was read. Only what is new is read again."""
 _PAUSES = (0.001, 0.1)  #: seconds between tries: the first, and the longest
 _PAGES = 100  #: of a history that are read at once
+_BYTES = 16 * 1024 * 1024  #: the same
 
 Load = Callable[[str, str | None], Awaitable[tuple[Task, Run]]]
 
@@ -89,7 +90,7 @@ class Resets:
         while len(history) < run.event_count:
             after = len(history)
             with reading():
-                found = (await self._engine.store.histories({run.id: after}, _PAGES)).get(run.id, [])
+                found = (await self._engine.store.histories({run.id: after}, _PAGES, _BYTES)).get(run.id, [])
             history += (event for page in found for event in pages.unpack(page.data) if event.id > after)
             if len(history) == after:
                 raise NotFound("the history of this run is not kept any more", field="run_id")

@@ -18,7 +18,17 @@ from litestar.openapi import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.params import FromPath, FromQuery, QueryParameter
 
-from perdure.api import links, openapi, rest_workflows, schema
+from perdure.api import (
+    failure_schema,
+    links,
+    openapi,
+    rest_events,
+    rest_failures,
+    rest_limits,
+    rest_schedules,
+    rest_workflows,
+    schema,
+)
 from perdure.api.auth import Gate
 from perdure.api.codec import MethodNotAllowed, invalid, problem_headers
 from perdure.api.parking import Parking
@@ -113,13 +123,15 @@ async def find_tasks(
     queue: FromQuery[str | None] = None,
     type_: Annotated[str | None, QueryParameter(name="type")] = None,
     since: FromQuery[str | None] = None,
+    failure_group: FromQuery[str | None] = None,
     limit: FromQuery[int] = 50,
     cursor: FromQuery[str | None] = None,
 ) -> schema.TaskList:
-    """Tasks, newest first, without payload and result. Filters are conjunctive; `limit` is the size of a page, at most
-    1,000, and `next` of a page the `cursor` of the following one."""
+    """Tasks, newest first, without payload and result. Filters are conjunctive; `failure_group` shows the dead letters
+    of a group that nobody has retried; `limit` is the size of a page, at most 1,000, and `next` of a page the `cursor`
+    of the following one."""
     begun = None if since is None else moment_of(since, "since")
-    body = m.Find(state=state_, queue=queue, type=type_, since=begun, limit=limit, cursor=cursor)
+    body = m.Find(state_, queue, type_, begun, failure_group, limit, cursor)
     page = await service.find(body)
     return schema.TaskList([schema.document(view) for view in page.tasks], page.next)
 
@@ -133,10 +145,13 @@ async def cancel_task(task_id: FromPath[str], service: Serving, request: AnyRequ
 
 
 @post("/v1/tasks/{task_id:str}/retry", status_code=202, operation_id="retryTask")
-async def retry_task(task_id: FromPath[str], service: Serving) -> Response[m.RetryReply]:
-    """Run a task again: one that waits for its next attempt now, a closed one as a new task with fresh attempts. A task
-    that is queued, runs or SUCCEEDED is a conflict."""
-    reply = await service.retry(m.Retry(task_id))
+async def retry_task(task_id: FromPath[str], service: Serving, request: AnyRequest) -> Response[m.RetryReply]:
+    """Run a task again: one that waits for its next attempt now, a closed one as a new task with fresh attempts and, if
+    the body has one, another `payload`. A task that is queued, runs or SUCCEEDED is a conflict."""
+    given = await read_optional(request, _RETRY)
+    written = None if given is None else read(await body_of(request), _RETRY_PAYLOAD).payload
+    payload = schema.json_payload(written, "payload") if isinstance(written, msgspec.Raw) else None
+    reply = await service.retry(m.Retry(task_id, payload))
     return Response(reply, status_code=202, headers=_at(reply.task_id))
 
 
@@ -202,6 +217,8 @@ _BATCH = msgspec.json.Decoder(schema.BatchRequest)
 _PAYLOAD = msgspec.json.Decoder(schema.PayloadOnly)
 _PAYLOADS = msgspec.json.Decoder(schema.PayloadsOnly)
 _CANCEL = msgspec.json.Decoder(schema.CancelRequest)
+_RETRY = msgspec.json.Decoder(failure_schema.RetryTaskRequest)
+_RETRY_PAYLOAD = msgspec.json.Decoder(failure_schema.RetryPayload)
 
 
 # -------------------------------------------------------------------------------------------------------- servers
@@ -233,11 +250,15 @@ async def openapi_document(request: AnyRequest) -> dict[str, Any]:
 
 # --------------------------------------------------------------------------------------------------------- errors
 _QUERIES: dict[str, tuple[str, ...]] = {
-    "find_tasks": ("state", "queue", "type", "since", "limit", "cursor"),
+    "find_tasks": ("state", "queue", "type", "since", "failure_group", "limit", "cursor"),
     "get_task": ("wait",),
     "get_job": ("wait",),
     "get_job_result": ("wait", "namespace", *links.Signature._fields),
     **rest_workflows.QUERIES,
+    **rest_failures.QUERIES,
+    **rest_limits.QUERIES,
+    **rest_schedules.QUERIES,
+    **rest_events.QUERIES,
 }
 """What the query of a handler may hold."""
 
@@ -290,7 +311,7 @@ def build(engine: Engine, gate: Gate, parking: Parking) -> Litestar:
         return gate.admit(request.scope["headers"])
 
     def service(caller: Calling) -> Service:
-        return Service(engine, caller, parking=parking)
+        return Service(engine, caller, parking=parking, alive=lambda: gate.admits(caller))
 
     def reader(request: AnyRequest) -> Service:
         """For whoever has a key, or a URL that somebody with a key was given."""
@@ -306,7 +327,8 @@ def build(engine: Engine, gate: Gate, parking: Parking) -> Litestar:
     return Litestar(
         [
             enqueue, enqueue_batch, get_task, find_tasks, cancel_task, retry_task, get_job, get_job_result, cancel_job,
-            list_queues, list_workers, healthz, openapi_document, *rest_workflows.HANDLERS,
+            list_queues, list_workers, healthz, openapi_document, *rest_workflows.HANDLERS, *rest_failures.HANDLERS,
+            *rest_limits.HANDLERS, *rest_schedules.HANDLERS, *rest_events.HANDLERS,
         ],
         dependencies={
             "caller": Provide(caller, sync_to_thread=False),

@@ -60,6 +60,7 @@ _UPDATE = msgspec.json.Decoder(ws.UpdateRequest)
 _END = msgspec.json.Decoder(ws.EndRequest)
 _PAUSE = msgspec.json.Decoder(ws.PauseRequest)
 _RESET = msgspec.json.Decoder(ws.ResetRequest)
+_RESOLVE = msgspec.json.Decoder(ws.ResolveRequest)
 _ACTIVITY = msgspec.json.Decoder(ws.ActivityRequest)
 _RESULT = msgspec.json.Decoder(ws.ResultOnly)
 
@@ -68,13 +69,14 @@ _RESULT = msgspec.json.Decoder(ws.ResultOnly)
 async def start_workflow(
     request: AnyRequest, service: Serving, idempotency_key: Key = None
 ) -> Response[ws.StartedWorkflow]:
-    """Start a run of a workflow, or with `signal` also signal the open one. With a request id or key, a repeat within
-    24 hours answers the run that the first request started."""
+    """Start a run of a workflow, or with `signal` or `update` also tell the open one something. With a request id or
+    key, a repeat within 24 hours answers the run that the first request started."""
     body = await body_of(request)
     data, written = read(body, _START), read(body, _INPUTS)
     workflow_id = str(uuid.uuid4()) if data.workflow_id is None else data.workflow_id
-    reply = await service.start_workflow(ws.new_workflow(data, written, workflow_id, utf8(idempotency_key)))
-    return Response(ws.started(reply, _links(workflow_id)), status_code=202, headers=_at(workflow_id))
+    new = ws.new_workflow(data, written, workflow_id, utf8(idempotency_key))
+    reply = await service.start_workflow(new)
+    return Response(ws.started(reply, _links(workflow_id), new.update), status_code=202, headers=_at(workflow_id))
 
 
 @get("/v1/workflows", operation_id="listWorkflows")
@@ -90,10 +92,11 @@ async def find_workflows(
     lacks_version: Annotated[
         str | None, QueryParameter(name="lacks_version", description="Open runs without a marker of this version id.")
     ] = None,
+    open_: Annotated[bool, QueryParameter(name="open", description="Leave out closed runs.")] = False,
 ) -> ws.WorkflowList:
     """Runs, newest first. Filters are conjunctive; `limit` is the size of a page, at most 1,000, and `next` of a page
-    the `cursor` of the following one. A page of RUNNING ones may be short although more follow; and one with
-    `lacks_version`, which needs `type` and reads histories, may even be empty."""
+    the `cursor` of the following one. A page with `lacks_version`, which needs `type` and reads histories, may be
+    short, or empty, although more follow."""
     body = w.FindWorkflows(
         status=status_,
         type=type_,
@@ -103,6 +106,7 @@ async def find_workflows(
         limit=limit,
         cursor=cursor,
         lacks_version=lacks_version,
+        open=open_,
     )
     page = await service.find_workflows(body)
     return ws.WorkflowList([ws.document(view, _links(view.workflow_id)) for view in page.workflows], page.next)
@@ -281,6 +285,15 @@ async def reset_workflow(
     return Response(ws.started(reply, _links(reply.workflow_id)), status_code=202, headers=_at(reply.workflow_id))
 
 
+@post("/v1/workflows/{workflow_id:str}/resolve", status_code=202, operation_id="resolveWorkflow")
+async def resolve_workflow(workflow_id: WorkflowId, request: AnyRequest, service: Serving) -> Response[ws.RunDocument]:
+    """Note what people have done about a closed run, such as one whose compensations failed. A later note takes the
+    place of an earlier one."""
+    data = read(await body_of(request), _RESOLVE)
+    reply = await service.resolve_workflow(w.ResolveWorkflow(unquote(workflow_id), data.note, data.run_id))
+    return Response(ws.run(reply), status_code=202, headers=_at(reply.workflow_id))
+
+
 @post(
     "/v1/workflows/{workflow_id:str}/activities/{activity_id:str}/complete",
     status_code=202,
@@ -315,7 +328,7 @@ def _at(workflow_id: str) -> dict[str, str]:
 def _links(workflow_id: str) -> ws.WorkflowLinks:
     path = _path(workflow_id)
     names = (
-        "result", "history", "signal", "query", "update", "cancel", "terminate", "pause", "resume", "reset",
+        "result", "history", "signal", "query", "update", "cancel", "terminate", "pause", "resume", "reset", "resolve",
     )  # fmt: skip
     return ws.WorkflowLinks(**{name: f"{path}/{name}" for name in names}, itself=path)
 
@@ -329,10 +342,10 @@ def _event_id(cursor: str) -> int:
 HANDLERS = (
     start_workflow, find_workflows, get_workflow, get_history, get_workflow_result, signal_workflow, query_workflow,
     update_workflow, cancel_workflow, terminate_workflow, pause_workflow, resume_workflow, reset_workflow,
-    complete_activity,
+    resolve_workflow, complete_activity,
 )  # fmt: skip
 QUERIES: dict[str, tuple[str, ...]] = {
-    "find_workflows": ("status", "type", "workflow_id", "queue", "since", "limit", "cursor", "lacks_version"),
+    "find_workflows": ("status", "type", "workflow_id", "queue", "since", "limit", "cursor", "lacks_version", "open"),
     "get_workflow": ("run_id",),
     "get_history": ("run_id", "limit", "cursor", "reverse", "wait"),
     "get_workflow_result": ("run_id", "wait"),

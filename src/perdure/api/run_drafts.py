@@ -9,6 +9,7 @@ from perdure.core import ids, limits
 from perdure.core import workflow_messages as w
 from perdure.core.cron import check_cron
 from perdure.core.durations import Duration, seconds
+from perdure.core.errors import InvalidArgument
 from perdure.core.events import (
     WorkflowExecutionCancelRequested,
     WorkflowExecutionSignaled,
@@ -62,6 +63,10 @@ class RunDraftsman:
         if body.signal is not None:
             signal = _signaled(body.signal, identity, body.request_id)
             size += payload_size(signal.input)
+        update = None
+        if body.update is not None:
+            update = self._brought(body, body.update, identity, now)
+            size += payload_size(update.input)
         return c.Enqueue(
             draft=draft,
             delay=delay,
@@ -77,7 +82,21 @@ class RunDraftsman:
                 id_reuse=limits.choice(body.id_reuse, "id_reuse", ID_REUSE),
                 id_conflict=limits.choice(body.id_conflict, "id_conflict", ID_CONFLICT),
                 signal=signal,
+                update=update,
             ),
+        )
+
+    def _brought(self, body: w.StartWorkflow, update: w.Update, identity: str, now: int) -> UpdateRequest:
+        """The update of a start."""
+        if body.signal is not None:
+            raise InvalidArgument("a start brings a signal or an update", field="update", limit="one", kind="Update")
+        return UpdateRequest(
+            update_id=limits.name(update.update_id, "update.update_id"),
+            task_id=self._mint.task_id(now, self._slot(body.workflow_id)),
+            name=limits.name(update.name, "update.name"),
+            input=limits.payload(update.input, "update.input"),
+            header=limits.headers(update.headers, "update.headers"),
+            identity=identity,
         )
 
     def signal(self, body: w.SignalWorkflow, identity: str) -> c.Tell:
@@ -165,6 +184,7 @@ def append(item: w.Append, identity: str, build: str) -> c.Append:
         commands=item.commands,
         final=item.final,
         sticky=item.sticky,
+        completed_event_id=limits.integer(item.completed_event_id, "completed_event_id", 0, 2**53),
         size=size,
         identity=identity,
         build=build,

@@ -42,6 +42,11 @@ class TaskRequest(msgspec.Struct, forbid_unknown_fields=True):
     idempotency_key: str | None = None
     priority: int = 3
     fairness_key: str = ""
+    concurrency_key: str = ""
+    weight: int = 1
+    singleton: str = ""
+    throttle: m.Throttle | None = None
+    debounce: str = ""
     retry: RetryRequest | None = None
     timeouts: m.TimeoutOptions | None = None
     headers: dict[str, str] = {}
@@ -180,8 +185,12 @@ class TaskDocument(msgspec.Struct, kw_only=True):
     worker: str | None
     idempotency_key: str | None
     fairness_key: str
+    concurrency_key: str
+    weight: int
     identity: str
     retry_of: str | None
+    retried_by: str | None  #: the task that repeats it; only where one task is asked for
+    failure_group: str | None
     progress: JobProgress | None
     error: JobError | None  #: why it failed, in short
     failure: dict[str, Any] | None  #: the same with type, stack and causes; of an open task the last attempt's
@@ -262,6 +271,11 @@ def new_task(request: TaskRequest, written: PayloadOnly, header_key: str | None 
         run_at=request.run_at,
         priority=request.priority,
         fairness_key=request.fairness_key,
+        concurrency_key=request.concurrency_key,
+        weight=request.weight,
+        singleton=request.singleton,
+        throttle=request.throttle,
+        debounce=request.debounce,
         retry=request.retry,
         timeouts=request.timeouts,
         headers=request.headers,

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from perdure.api import rest, rest_workflows
+from perdure.api import rest, rest_limits, rest_schedules, rest_workflows
 from perdure.api.auth import Gate
 from perdure.api.guard import Guard, Http, WebSocket
 from perdure.api.parking import Parking
@@ -21,6 +21,8 @@ from perdure.core.limits import MAX_BODY
 from perdure.engine.engine import Engine
 
 DEFAULT_PORT = 7400
+_WITH_IDS = (rest_workflows.PREFIX, rest_schedules.PREFIX, rest_limits.PREFIX)
+"""Paths whose handlers decode them, because ids may hold a slash."""
 GRACE_SECONDS = 10
 """How long answers under way may take once the server stops."""
 
@@ -43,7 +45,7 @@ class App:
         else:
             if scope["type"] == "http" and scope["method"] == "HEAD":
                 scope = {**scope, "method": "GET"}  # its head is that of GET; uvicorn sends no body
-            if scope["type"] == "http" and scope["path"].startswith(rest_workflows.PREFIX):
+            if scope["type"] == "http" and scope["path"].startswith(_WITH_IDS):
                 scope = {**scope, "path": scope["raw_path"].decode("ascii")}
             await self._rest(scope, receive, send)  # type: ignore[arg-type]  # the same protocol by other names
 

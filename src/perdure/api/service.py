@@ -14,12 +14,18 @@ from contextlib import suppress
 import msgspec
 
 from perdure.api import drafts, queues, turns, views, workflows
+from perdure.api.events import Events, plan_write
+from perdure.api.failures import Failures
+from perdure.api.groups import results
+from perdure.api.limits import FlowControl
 from perdure.api.parking import Parking
 from perdure.api.plan import Plan, as_accepted, as_changed, as_error
 from perdure.api.reading import readable, reading
+from perdure.api.schedules import Schedules
+from perdure.api.webhooks import Webhooks
 from perdure.api.workflows import Workflows
 from perdure.core import commands as c
-from perdure.core import decide, ids, limits
+from perdure.core import failures, ids, limits
 from perdure.core import messages as m
 from perdure.core import workflow_messages as w
 from perdure.core.describe import is_ready
@@ -35,7 +41,7 @@ from perdure.core.errors import (
 )
 from perdure.core.lanes import TURNS, WORK, lane
 from perdure.core.model import HEARTBEAT_SECONDS, LEASE_SECONDS, SECOND, Attempt, Task
-from perdure.core.states import Kind, State, is_closed, job_state
+from perdure.core.states import Kind, State, job_state
 from perdure.engine.dispatch import PollRequest
 from perdure.engine.engine import Engine
 from perdure.engine.watches import first
@@ -45,7 +51,7 @@ MAX_LEASES = 10_000
 """Beats or completions of one request."""
 _MAX_NUMBER = 2**63 - 1
 
-PLANNED = frozenset({"enqueue", "cancel", "heartbeat", "complete", "close_session"}) | workflows.PLANNED
+PLANNED = frozenset({"enqueue", "cancel", "heartbeat", "complete", "close_session", "write_stream"}) | workflows.PLANNED
 """Operations that are one `apply` with nothing awaited before or after it."""
 
 
@@ -61,7 +67,7 @@ def _listening() -> bool:
     return True
 
 
-class Service:
+class Service(Events, Webhooks, Failures, FlowControl, Schedules):
     """Acts for `caller`. `alive` tells whether it still listens (asked before anything is leased to it); waits are held
     in `parking`."""
 
@@ -86,6 +92,7 @@ class Service:
             "heartbeat": self._plan_heartbeat,
             "complete": self._plan_complete,
             "close_session": self._plan_close_session,
+            "write_stream": plan_write,
             **self._workflows.planners,
         }
 
@@ -141,8 +148,11 @@ class Service:
             with reading():
                 sessions = await self._engine.store.sessions(self._namespace)
             pollers = queues.pollers(sessions)[task.queue]
+        standing = await self._standing(task)
         attempts = await self._attempts(task)
-        return views.task_view(task, attempts, pollers=pollers, payload=body.payload, result=True)
+        view = views.task_view(task, attempts, pollers=pollers, standing=standing, payload=body.payload, result=True)
+        view.retried_by = await self.retried_by(task)
+        return view
 
     async def _attempts(self, task: Task) -> list[m.AttemptView]:
         recorded: list[Attempt] = []
@@ -161,7 +171,9 @@ class Service:
             queue=None if body.queue is None else limits.name(body.queue, "queue"),
             type=None if body.type is None else limits.name(body.type, "type"),
             since=None if body.since is None else limits.microseconds(body.since, "since"),
+            group=None if body.failure_group is None else failures.parse_group(body.failure_group),
             kind=Kind.JOB,
+            without_type=w.QUERY,
         )
         with reading():
             tasks = await self._engine.store.find(filter)
@@ -171,22 +183,6 @@ class Service:
 
     async def cancel(self, body: m.Cancel) -> m.CancelReply:
         return await self._carry_out(self._plan_cancel(body))  # type: ignore[return-value]
-
-    async def retry(self, body: m.Retry) -> m.RetryReply:
-        """An open task is changed; a closed one stays as it is, and a new task like it is made, once however often
-        asked."""
-        task = await self._read(ids.parse(body.task_id))
-        if task.kind != Kind.JOB:
-            raise IllegalMove("only jobs are retried by hand", field="task_id")
-        if not is_closed(task.state):
-            command = c.Retry(namespace=self._namespace, task_id=task.id)
-            changed = as_changed((await self._engine.apply([command]))[0])
-            return m.RetryReply(ids.text(changed.task_id), changed.state.name)
-        again = decide.repeat(task)
-        again.task_id = self._engine.mint.task_id(self._engine.now(), ids.slot(task.id))
-        made = await self._make(again)
-        state = State.ENQUEUED if made.created_at else (await self._read(made.task_id)).state
-        return m.RetryReply(ids.text(made.task_id), state.name)
 
     # ---------------------------------------------------------------------------------------------------- workers
     async def open_session(self, body: m.OpenSession) -> m.SessionReply:
@@ -201,7 +197,11 @@ class Service:
             slots=limits.integer(body.slots, "slots", 1, 1_000_000),
             build=limits.text(body.build, "build"),
         )
-        as_accepted((await self._engine.apply([command]))[0])
+        opened, *declared = await self._engine.apply([command, *self._declared(body.limits)])
+        as_accepted(opened)
+        for outcome in declared:
+            if isinstance(outcome, PerdureError):
+                raise outcome
         self._identity = self._workflows.identity = body.identity or self._identity
         self._workflows.build = body.build
         return m.SessionReply(heartbeat=HEARTBEAT_SECONDS, lease=LEASE_SECONDS)
@@ -225,8 +225,11 @@ class Service:
         tasks = await self._parking.hold(self._engine.poll(request))
         # A repeated poll is answered by incarnation; whoever guesses another namespace's gets nothing by it.
         ours = [task for task in tasks if task.namespace == self._namespace]
-        found = readable(views.delivery, ours)  # the delivery lease of one left out ends by itself
+        found = readable(self._delivery, ours)  # the delivery lease of one left out ends by itself
         return m.PollReply(await turns.with_turns(self._engine, request, found) if body.turns else found)
+
+    def _delivery(self, task: Task) -> m.Delivery:
+        return views.delivery(task, limited=self._engine.flow.is_limited(task))
 
     async def heartbeat(self, body: m.Heartbeat) -> m.HeartbeatReply:
         return await self._carry_out(self._plan_heartbeat(body))  # type: ignore[return-value]
@@ -267,6 +270,9 @@ class Service:
     async def reset_workflow(self, body: w.ResetWorkflow) -> w.StartReply:
         return await self._workflows.reset(body)
 
+    async def resolve_workflow(self, body: w.ResolveWorkflow) -> w.RunReply:
+        return await self._workflows.resolve(body)
+
     async def describe_workflow(self, body: w.DescribeWorkflow) -> w.WorkflowView:
         return await self._workflows.describe(body)
 
@@ -278,6 +284,9 @@ class Service:
 
     async def history(self, body: w.History) -> w.HistoryReply:
         return await self._workflows.history(body)
+
+    async def group_results(self, body: w.GroupResults) -> w.GroupResultsReply:
+        return await results(self._engine.store, self._namespace, body)
 
     async def complete_activity(self, body: w.CompleteActivity) -> w.RunReply:
         return await self._workflows.complete_activity(body)

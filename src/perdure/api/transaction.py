@@ -8,6 +8,7 @@ import time
 from perdure.api.drafts import Draftsman
 from perdure.core import ids
 from perdure.core import messages as m
+from perdure.core.errors import InvalidArgument
 from perdure.core.model import Task
 
 Value = str | int | bytes
@@ -24,6 +25,10 @@ def arguments(drafts: Draftsman, item: m.NewTask, identity: str = "") -> dict[st
     draft = command.draft
     assert command.task_id is not None
     assert draft.payload is not None
+    if draft.concurrency_key is not None:
+        raise InvalidArgument(
+            "a job that is enqueued in a transaction has no concurrency key", field="concurrency_key", limit="none"
+        )
     given: dict[str, Value | None] = {
         "namespace": draft.namespace,
         "task_type": draft.type,

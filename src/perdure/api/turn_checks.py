@@ -18,6 +18,7 @@ from perdure.core.turn_commands import CompleteStep, KeptSignal, StartStep, Turn
 MAX_COMMANDS = 10_000
 """Of one append."""
 PARENT_CLOSE_POLICIES = ("terminate", "request_cancel", "abandon")
+GROUP_POLICIES = ("fail_fast", "collect")
 ID_REUSE = ("allow_duplicate", "allow_duplicate_failed_only", "reject_duplicate")
 _BYTES = 60  #: of a command besides what its caller wrote, more or less
 _MAX_NUMBER = 2**53
@@ -106,6 +107,19 @@ def _payload(value: Payloads, field: str) -> int:
     return sum(len(item.data) for item in limits.payload(value, field))
 
 
+def _inputs(value: list[Payloads], field: str) -> int:
+    if not isinstance(value, list):  # a caller in this process may have passed anything
+        raise InvalidArgument(f"{field} are no list", field=field, limit="a list", kind=type(value).__name__)
+    limits.integer(len(value), field, 1, limits.MAX_GROUP)
+    size = 0
+    for index, one in enumerate(value):
+        size += _payload(one, f"{field}[{index}]")
+    if size > limits.MAX_GROUP_BYTES:
+        limit = f"{limits.MAX_GROUP_BYTES} bytes in all"
+        raise InvalidArgument(f"{field} have {size} bytes", field=field, limit=limit, kind="bytes")
+    return size + _BYTES * len(value)
+
+
 def _headers(value: dict[str, str], field: str) -> int:
     return sum(map(len, limits.headers(value, field).values())) if value else 0
 
@@ -147,6 +161,16 @@ def _policy(value: str, field: str) -> int:
     return 0
 
 
+def _group_policy(value: str, field: str) -> int:
+    limits.choice(value, field, GROUP_POLICIES)
+    return 0
+
+
+def _window(value: int, field: str) -> int:
+    limits.integer(value, field, 0, limits.MAX_GROUP)
+    return 0
+
+
 def _reuse(value: str, field: str) -> int:
     limits.choice(value, field, ID_REUSE)
     return 0
@@ -157,7 +181,7 @@ _CHECKS: dict[str, _Check] = {
     **dict.fromkeys(
         (
             "activity_id", "activity_type", "task_queue", "timer_id", "name", "marker_name", "workflow_type",
-            "workflow_id", "signal_name", "update_id",
+            "workflow_id", "signal_name", "update_id", "group_id",
         ),
         _name,
     ),
@@ -186,6 +210,9 @@ _CHECKS: dict[str, _Check] = {
     "parent_close_policy": _policy,
     "id_reuse": _reuse,
     "held": _flag,
+    "inputs": _inputs,
+    "policy": _group_policy,
+    "window": _window,
     "signals": _signals,
 }  # fmt: skip
 _OTHERWISE: dict[tuple[str, str], _Check] = {

@@ -45,8 +45,9 @@ async def with_turns(engine: Engine, request: PollRequest, found: list[m.Deliver
     """The deliveries that answer a poll, those of workflow runs with what their code is to see. A worker that had the
     run last has it in memory, so it gets the new events only; any other one the history too, from its start."""
     turns = request.turns
-    strange = {run_id for run_id, turn in turns.items() if turn.run.sticky_session != request.incarnation}
-    histories = await _histories(engine, sorted(strange))
+    written = {run_id: [turn.history] for run_id, turn in turns.items() if turn.history is not None}
+    strange = {i for i, t in turns.items() if i not in written and t.run.sticky_session != request.incarnation}
+    histories = await _histories(engine, sorted(strange)) | written
     complete: list[m.Delivery] = []
     for delivery in found:
         turn = turns.get(parse(delivery.task_id))
@@ -68,7 +69,7 @@ async def _histories(engine: Engine, run_ids: Sequence[bytes]) -> dict[bytes, li
         if left <= 0:
             break
         with reading():
-            read = await engine.store.histories(dict.fromkeys(run_ids[start : start + _AT_ONCE], 0), PAGES)
+            read = await engine.store.histories(dict.fromkeys(run_ids[start : start + _AT_ONCE], 0), PAGES, MAX_BYTES)
         for run_id, history in read.items():
             found[run_id] = _within(history, min(left, MAX_BYTES))
             left -= sum(len(page.data) for page in found[run_id])

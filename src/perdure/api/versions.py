@@ -16,16 +16,16 @@ from perdure.core import pages
 from perdure.core.errors import InvalidArgument
 from perdure.core.events import Event, MarkerRecorded
 from perdure.core.model import Payloads, Task
-from perdure.core.states import is_closed
 from perdure.core.turn_commands import VERSION_MARKER
 from perdure.store.base import Filter, Store
 
 MAX_READ_BYTES = 32 * 1024 * 1024
 """Of histories, as they are stored, that one answer reads, about."""
-_ROWS = 500  #: open and closed runs that are read at once
+_ROWS = 500  #: open runs that are read at once
 _ROUNDS = 10  #: how often
 _AT_ONCE = 20  #: runs whose histories are read in one statement
 _PAGES = 20  #: of each of them
+_BYTES = 512 * 1024  #: the same
 
 
 def check_lacking(type: str | None, status: str | None) -> None:
@@ -45,16 +45,15 @@ class Lacking:
         self._read = 0  #: bytes
 
     async def find(self, filter: Filter, limit: int) -> tuple[list[Task], bytes | None]:
-        """At most `limit` open runs without the marker, and the id of the last run that was looked at if there may be
-        more behind it."""
+        """At most `limit` runs without the marker, of those that pass a filter of open ones, and the id of the last run
+        that was looked at if there may be more behind it."""
         found: list[Task] = []
         filter = replace(filter, limit=_ROWS)
         for _ in range(_ROUNDS):
             with reading():
                 tasks = await self._store.find(filter)
-            opened = [task for task in tasks if not is_closed(task.state)]
-            for start in range(0, len(opened), _AT_ONCE):
-                some = opened[start : start + _AT_ONCE]
+            for start in range(0, len(tasks), _AT_ONCE):
+                some = tasks[start : start + _AT_ONCE]
                 lacking = await self._among([task.id for task in some])
                 found += [task for task in some if task.id in lacking]
                 if len(found) > limit:
@@ -72,13 +71,14 @@ class Lacking:
         after = dict.fromkeys(run_ids, 1)  # event 1 is the start
         while after:
             with reading():
-                histories = await self._store.histories(after, _PAGES)
+                histories = await self._store.histories(after, _PAGES, _BYTES)
             after = {}
             for run_id, read in histories.items():
-                self._read += sum(len(page.data) for page in read)
+                size = sum(len(page.data) for page in read)
+                self._read += size
                 if any(self._is_marker(event) for page in read for event in pages.unpack(page.data)):
                     lacking.discard(run_id)
-                elif len(read) == _PAGES:
+                elif len(read) == _PAGES or size >= _BYTES:
                     after[run_id] = read[-1].first + read[-1].count - 1
         return lacking
 

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from perdure.core import messages as m
-from perdure.core.describe import attempts_begun, last_outcome, waiting_for
+from perdure.core.describe import Standing, attempts_begun, last_outcome, waiting_for
 from perdure.core.durations import MAX_SECONDS
+from perdure.core.failures import fingerprint, group_text, is_dead
 from perdure.core.ids import lease_token, text
 from perdure.core.model import (
     LEASE_SECONDS,
@@ -49,11 +50,12 @@ def task_view(
     attempts: Sequence[m.AttemptView] = (),
     *,
     pollers: int | None = None,
+    standing: Standing | None = None,
     payload: bool = False,
     result: bool = False,
 ) -> m.TaskView:
     """A task for its owner; with its payload, or its result, only if asked for. `pollers`: how many worker processes
-    poll its queue, if that is known."""
+    poll its queue, if that is known; `standing`: how the limit stands that it is blocked on."""
     closed = is_closed(task.state)
     return m.TaskView(
         task_id=text(task.id),
@@ -79,12 +81,15 @@ def task_view(
         worker=task.worker,
         idempotency_key=task.idempotency_key,
         fairness_key=task.fairness_key,
+        concurrency_key=task.concurrency_key or "",
+        weight=task.weight,
         identity=task.identity,
         retry_of=None if task.retry_of is None else text(task.retry_of),
+        failure_group=group_text(fingerprint(task).group) if is_dead(task) else None,
         progress=value(task.progress, Progress),
         failure=value(task.failure, Failure),
         attempts=list(attempts),
-        waiting_for=waiting_for(task, pollers),
+        waiting_for=waiting_for(task, pollers, standing),
         next_event_at=None if closed else moment_or_none(task.wake_at),
         cancel_requested_at=moment_or_none(task.cancel_requested_at),
         cancel_reason=task.cancel_reason,
@@ -126,11 +131,15 @@ def attempt_view(attempt: Attempt) -> m.AttemptView:
     )
 
 
-def delivery(task: Task) -> m.Delivery:
-    """A leased task for the worker that got it."""
+def delivery(task: Task, *, limited: bool = False) -> m.Delivery:
+    """A leased task for the worker that got it. `limited`: its end makes room for another one, so it must not go the
+    short way."""
+    lease = task.lease
+    if limited:
+        lease = msgspec.structs.replace(lease, job=False)
     sent = m.Delivery(
         task_id=text(task.id),
-        lease=lease_token(task.lease),
+        lease=lease_token(lease),
         type=task.type,
         queue=task.queue,
         attempt=attempts_begun(task),

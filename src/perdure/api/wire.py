@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from perdure.api import workflows
+from perdure.api import events, workflows
 from perdure.api.auth import Gate
 from perdure.api.codec import JSON, MSGPACK, Codec, MethodNotAllowed, invalid, problem_headers
 from perdure.api.parking import Parking
@@ -42,7 +42,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-WAITING = frozenset({"poll", "get", "nudge"}) | workflows.WAITING
+WAITING = events.WAITING | frozenset({"poll", "get", "nudge", "get_bulk"}) | workflows.WAITING
 """Operations whose answer may be held back."""
 MAX_MESSAGE = 4 * 1024 * 1024
 """Bytes of answers that are put into one message; a larger one travels alone."""

@@ -22,6 +22,7 @@ _LINKS = {
     "pause": f"{_PATH}/pause",
     "resume": f"{_PATH}/resume",
     "reset": f"{_PATH}/reset",
+    "resolve": f"{_PATH}/resolve",
     "self": _PATH,
 }
 _RUN: dict[str, Any] = {
@@ -55,6 +56,7 @@ _RUN: dict[str, Any] = {
     "cancel_requested_at": None,
     "search_attributes": {"customer": "ann", "total": 42.5},
     "pending_signals": 0,
+    "history_warning": "",
     "memo": {"note": "gift"},
     "pending_activities": [
         {
@@ -72,7 +74,9 @@ _RUN: dict[str, Any] = {
     ],
     "pending_timers": [{"timer_id": "pick-up", "started_event_id": 8, "fires_at": "2026-12-03T09:00:01Z"}],
     "pending_children": [{"workflow_id": "invoice-4711", "run_id": RUN_ID, "type": "invoice", "initiated_event_id": 9}],
+    "pending_groups": [],
     "failure": None,
+    "resolution": None,
     "result": None,
     "links": _LINKS,
 }
@@ -81,6 +85,7 @@ _LISTED = _RUN | {
     "pending_activities": [],
     "pending_timers": [],
     "pending_children": [],
+    "pending_groups": [],
 }
 _ABOUT = {"workflow_id": WORKFLOW_ID, "run_id": RUN_ID, "state": ""}
 _UPDATE = {
@@ -118,6 +123,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
         "from an event": {"event_id": 7, "reason": "a bug"},
         "from a step": {"step": "charge", "reason": "the wrong account", "request_id": "ticket 17"},
     },
+    "resolveWorkflow": {"one": {"note": "refunded by hand, ticket 17"}},
     "completeActivity": {
         "with a result": {"result": {"approved": True}},
         "with an error": {"error": "the printer is broken", "retryable": False},
@@ -127,7 +133,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
 
 ANSWERS: dict[str, dict[str, Any]] = {
     "startWorkflow": {
-        "202": {"workflow_id": WORKFLOW_ID, "run_id": RUN_ID, "started": True, "links": _LINKS},
+        "202": {"workflow_id": WORKFLOW_ID, "run_id": RUN_ID, "started": True, "links": _LINKS, "update_id": None},
     },
     "listWorkflows": {"200": {"workflows": [_LISTED], "next": RUN_ID}},
     "getWorkflow": {"200": _RUN},
@@ -162,8 +168,9 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "pauseWorkflow": {"202": _ABOUT | {"state": "WAITING"}},
     "resumeWorkflow": {"202": _ABOUT | {"state": "WAITING"}},
     "resetWorkflow": {
-        "202": {"workflow_id": WORKFLOW_ID, "run_id": RUN_ID, "started": True, "links": _LINKS},
+        "202": {"workflow_id": WORKFLOW_ID, "run_id": RUN_ID, "started": True, "links": _LINKS, "update_id": None},
     },
+    "resolveWorkflow": {"202": _ABOUT | {"state": "FAILED"}},
     "completeActivity": {"202": _ABOUT | {"state": "SUCCEEDED"}},
 }
 """By operation, then by status."""

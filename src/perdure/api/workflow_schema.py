@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import datetime
 from typing import Any
 
@@ -23,6 +24,16 @@ class SignalPart(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     input: Any = None
     headers: dict[str, str] = {}
+
+
+class UpdatePart(msgspec.Struct, forbid_unknown_fields=True):
+    """An update that goes with a start, in one transaction: to the open run, or to the new one. Its answer is that of
+    an update with the same `update_id`, which the answer to the start names."""
+
+    name: str
+    input: Any = None
+    headers: dict[str, str] = {}
+    update_id: str | None = None
 
 
 class WorkflowRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -51,6 +62,7 @@ class WorkflowRequest(msgspec.Struct, forbid_unknown_fields=True):
     memo: dict[str, Any] = {}
     search_attributes: dict[str, Any] = {}
     signal: SignalPart | None = None
+    update: UpdatePart | None = None
 
 
 class InputOnly(msgspec.Struct):
@@ -62,6 +74,7 @@ class InputOnly(msgspec.Struct):
 class InputsOnly(msgspec.Struct):
     input: msgspec.Raw = _NULL
     signal: InputOnly | None = None
+    update: InputOnly | None = None
     memo: dict[str, msgspec.Raw] = {}
 
 
@@ -121,6 +134,13 @@ class ResetRequest(msgspec.Struct, forbid_unknown_fields=True):
     request_id: str | None = None
 
 
+class ResolveRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """`note` says what people have done about the run."""
+
+    note: str
+    run_id: str | None = None
+
+
 class ActivityRequest(msgspec.Struct, forbid_unknown_fields=True):
     """How an activity ended: with a `result`, or with an `error` in words; then it is tried again as its policy
     says, unless `retryable` is false."""
@@ -149,16 +169,19 @@ class WorkflowLinks(msgspec.Struct):
     pause: str
     resume: str
     reset: str
+    resolve: str
     itself: str = msgspec.field(name="self")
 
 
 class StartedWorkflow(msgspec.Struct):
-    """`started`: this request started it; else a run of this id was open."""
+    """`started`: this request started it; else a run of this id was open. `update_id` is that of the update which went
+    with the start."""
 
     workflow_id: str
     run_id: str
     started: bool
     links: WorkflowLinks
+    update_id: str | None = None
 
 
 class RunDocument(msgspec.Struct):
@@ -213,10 +236,33 @@ class ChildDocument(msgspec.Struct):
     initiated_event_id: int
 
 
+class GroupDocument(msgspec.Struct):
+    """Calls of one task that the code waits for together: of `count` calls `ended` have ended, `failed` of these
+    without success, and `in_flight` are queued or run."""
+
+    group_id: str
+    type: str
+    queue: str
+    started_event_id: int
+    count: int
+    ended: int
+    failed: int
+    in_flight: int
+
+
+class ResolutionDocument(msgspec.Struct):
+    """What people have done about a closed run."""
+
+    note: str
+    identity: str
+    at: datetime
+
+
 class WorkflowDocument(msgspec.Struct, kw_only=True):
     """A run. `status` is RUNNING, COMPLETED, FAILED, CANCELLED, TERMINATED, TIMED_OUT or CONTINUED_AS_NEW, `state` the
     finer state of its task; `waiting_for` says in words what an open run waits for. `stuck`: its turns fail, and
-    `failure` says why. Lists leave out what is pending."""
+    `failure` says why. `history_warning` is empty, or says that the history comes near its bound. Lists leave out what
+    is pending, and the `resolution`."""
 
     workflow_id: str
     run_id: str
@@ -248,11 +294,14 @@ class WorkflowDocument(msgspec.Struct, kw_only=True):
     cancel_requested_at: datetime | None
     search_attributes: dict[str, Any]
     pending_signals: int
+    history_warning: str
     memo: dict[str, Any]
     pending_activities: list[ActivityDocument]
     pending_timers: list[TimerDocument]
     pending_children: list[ChildDocument]
+    pending_groups: list[GroupDocument]
     failure: dict[str, Any] | None
+    resolution: ResolutionDocument | None
     result: Any
     links: WorkflowLinks
 
@@ -287,6 +336,14 @@ def new_workflow(request: WorkflowRequest, written: InputsOnly, workflow_id: str
         signal = w.Signal(
             request.signal.name, json_payload(written.signal.input, "signal.input"), request.signal.headers
         )
+    update = None
+    if request.update is not None and written.update is not None:
+        update = w.Update(
+            str(uuid.uuid4()) if request.update.update_id is None else request.update.update_id,
+            request.update.name,
+            json_payload(written.update.input, "update.input"),
+            request.update.headers,
+        )
     return w.StartWorkflow(
         type=type_,
         workflow_id=workflow_id,
@@ -306,6 +363,7 @@ def new_workflow(request: WorkflowRequest, written: InputsOnly, workflow_id: str
         memo={name: json_payload(raw, f"memo.{name}") for name, raw in written.memo.items()},
         search_attributes=request.search_attributes,
         signal=signal,
+        update=update,
     )
 
 
@@ -327,8 +385,9 @@ def reset(request: ResetRequest, workflow_id: str, key: str | None) -> w.ResetWo
     )
 
 
-def started(reply: w.StartReply, links: WorkflowLinks) -> StartedWorkflow:
-    return StartedWorkflow(reply.workflow_id, reply.run_id, reply.started, links)
+def started(reply: w.StartReply, links: WorkflowLinks, update: w.Update | None = None) -> StartedWorkflow:
+    update_id = None if update is None else update.update_id
+    return StartedWorkflow(reply.workflow_id, reply.run_id, reply.started, links, update_id)
 
 
 def run(reply: w.RunReply) -> RunDocument:
@@ -348,6 +407,7 @@ def update(reply: w.UpdateReply) -> UpdateDocument:
 
 def document(view: w.WorkflowView, links: WorkflowLinks) -> WorkflowDocument:
     same = {name: getattr(view, name) for name in _SAME}
+    found = view.resolution
     return WorkflowDocument(
         **same,
         memo={name: value(payloads) for name, payloads in view.memo.items()},
@@ -359,14 +419,20 @@ def document(view: w.WorkflowView, links: WorkflowLinks) -> WorkflowDocument:
             ChildDocument(item.workflow_id, item.run_id, item.type, item.initiated_event_id)
             for item in view.pending_children
         ],
+        pending_groups=[
+            GroupDocument(**{name: getattr(item, name) for name in GroupDocument.__struct_fields__})
+            for item in view.pending_groups
+        ],
         failure=failure_document(view.failure),
+        resolution=None if found is None else ResolutionDocument(found.note, found.identity, found.at),
         result=None if view.result is None else value(view.result),
         links=links,
     )
 
 
 _SHAPED = {
-    "memo", "pending_activities", "pending_timers", "pending_children", "failure", "result", "links",
+    "memo", "pending_activities", "pending_timers", "pending_children", "pending_groups", "failure", "resolution",
+    "result", "links",
 }  # fmt: skip
 _SAME = tuple(name for name in WorkflowDocument.__struct_fields__ if name not in _SHAPED)
 

@@ -8,9 +8,11 @@ from typing import Any
 from perdure.api.views import moment, moment_or_none, value
 from perdure.core import workflow_messages as w
 from perdure.core.describe import attempts_begun, is_stuck, run_waits_for
+from perdure.core.groups import group_of
+from perdure.core.history_size import MAX_EVENTS, warning
 from perdure.core.ids import text
 from perdure.core.model import Failure, Payloads, Progress, Task
-from perdure.core.run import Message, Run
+from perdure.core.run import Message, Resolution, Run
 from perdure.core.states import Kind, State, is_closed
 
 RUNNING = "RUNNING"
@@ -34,8 +36,11 @@ def run_view(
     messages: Sequence[Message] = (),
     pollers: int | None = None,
     next_run: bytes | None = None,
+    resolution: Resolution | None = None,
+    max_events: int = MAX_EVENTS,
 ) -> w.WorkflowView:
-    """A run for its owner. What it waits for, and the run that follows it, only if they are given."""
+    """A run for its owner. What it waits for, and the run that follows it, only if they are given. `max_events` bounds
+    its history."""
     closed, stuck = is_closed(task.state), is_stuck(task, run)
     return w.WorkflowView(
         workflow_id=run.workflow_id,
@@ -75,8 +80,15 @@ def run_view(
         pending_children=[
             _child(child, (child_runs or {}).get(child.id)) for child in children if child.kind == Kind.WORKFLOW
         ],
+        pending_groups=[_group(child) for child in children if child.kind == Kind.GROUP and not group_of(child).told],
         pending_signals=len(messages),
+        history_warning="" if closed else warning(run.event_count, max_events),
+        resolution=None if resolution is None else _resolution(resolution),
     )
+
+
+def _resolution(found: Resolution) -> w.ResolutionView:
+    return w.ResolutionView(found.note, found.identity, moment(found.at))
 
 
 def _text(id: bytes | None) -> str:
@@ -108,6 +120,20 @@ def _timer(child: Task) -> w.PendingTimer:
         timer_id=child.idempotency_key or "",
         started_event_id=child.parent_event_id or 0,
         fires_at=moment(child.ready_at or child.updated_at),
+    )
+
+
+def _group(child: Task) -> w.PendingGroup:
+    group = group_of(child)
+    return w.PendingGroup(
+        group_id=child.idempotency_key or "",
+        type=child.type,
+        queue=child.queue,
+        started_event_id=child.parent_event_id or 0,
+        count=group.count,
+        ended=group.done,
+        failed=group.failed,
+        in_flight=group.inserted - group.done,
     )
 
 

@@ -7,13 +7,13 @@ row of the run, of the answer to an update, or of the job that asks a query.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from msgspec.structs import replace
-
 from perdure.api import drafts, queues, run_drafts
+from perdure.api.groups import find_activity
 from perdure.api.parking import Parking
 from perdure.api.plan import Plan, as_changed, as_error
 from perdure.api.reading import reading
@@ -32,16 +32,16 @@ from perdure.core.errors import (
     NoWorker,
     PerdureError,
     Unavailable,
-    WorkflowClosed,
 )
 from perdure.core.messages import Completion
-from perdure.core.model import SECOND, Failure, Lease, Payloads, Task, unpack
-from perdure.core.run import Run
+from perdure.core.model import SECOND, Failure, Lease, Payloads, Task, pack, unpack
+from perdure.core.run import Resolution, Run
 from perdure.core.states import Kind, State, is_closed
 from perdure.engine.engine import Engine
-from perdure.engine.reservations import update_key
 from perdure.engine.watches import first
 from perdure.store.base import Filter
+
+log = logging.getLogger("perdure.api")
 
 PLANNED = frozenset(
     {"start_workflow", "signal_workflow", "cancel_workflow", "terminate_workflow", "pause_workflow", "append"}
@@ -53,12 +53,9 @@ MAX_APPENDS = 10_000
 """Of one request."""
 MAX_PENDING = 1_000
 """Open children, and messages, that a description names."""
-MAX_CHILDREN = 100_000
-"""Open children that are looked through for an activity."""
 MAX_HISTORY_BYTES = 4 * 1024 * 1024
 """Of one answer; a single larger page is sent alone."""
 _PAGES = 100  #: of a history that are read at once
-_ROUNDS = 10  #: pages of a list that are read to fill one with open runs
 
 
 class Workflows:
@@ -111,7 +108,7 @@ class Workflows:
                 own = ids.parse(reply.run_id) == command.task_id
                 task = await self._parking.hold(first(news, wait)) if own else None
                 if task is not None:
-                    reply.closed = await self._closed_view(task)
+                    reply.closed = await self._closed_view(task, self._engine.watches.run(task.id))
                 elif (left := end - time.monotonic()) > 0:
                     body = w.ResultWorkflow(reply.workflow_id, reply.run_id, left, follow=False)
                     view = await self.result(body)
@@ -141,12 +138,26 @@ class Workflows:
         """See resets.py."""
         return await Resets(self._engine, self._namespace, self._load).reset(body, self._who(body.identity))
 
+    async def resolve(self, body: w.ResolveWorkflow) -> w.RunReply:
+        """People have brought to an end what the code of a closed run could not (SAGA-05)."""
+        note, who = limits.text(body.note, "note"), self._who(body.identity)
+        if not note.strip():
+            raise InvalidArgument("a note says what was done", field="note", limit="a word at least", kind="str")
+        task, run = await self._load(body.workflow_id, body.run_id)
+        if not is_closed(task.state):
+            raise IllegalMove("the run is open: its code may still bring it to an end", field="workflow_id")
+        with reading():
+            if not await self._engine.store.resolve(task.id, pack(Resolution(note, who, self._engine.now()))):
+                raise NotFound("there is no such run any more", field="run_id")
+        log.info("workflow %r, run %s is resolved by %r: %s", run.workflow_id, ids.text(run.id), who, note)
+        return w.RunReply(run.workflow_id, ids.text(run.id), task.state.name)
+
     async def update(self, body: w.UpdateWorkflow) -> w.UpdateReply:
         """The same update id finds the same answer, however often it is sent."""
         wait = limits.wait(body.wait)
         end = time.monotonic() + wait
         command = self._drafts.update(body, self._who(body.identity), self._engine.now())
-        told = await self._asked_before(body, (await self._engine.apply([command]))[0])
+        told = _told((await self._engine.apply([command]))[0])
         assert told.answer_id is not None
         accepted = body.stage == "accepted"
         task = await self._parking.hold(self._answer(told.answer_id, end, accepted=accepted))
@@ -160,16 +171,6 @@ class Workflows:
         elif task.started_at is not None:
             reply.stage = "accepted"
         return reply
-
-    async def _asked_before(self, body: w.UpdateWorkflow, outcome: c.Outcome) -> c.Told:
-        """A run that has closed takes no more updates, but still answers those that it had."""
-        if isinstance(outcome, WorkflowClosed):
-            run_id = run_drafts.run_id(body.run_id) or await self._current(body.workflow_id)
-            with reading():
-                key = await self._engine.store.find_key(update_key(self._namespace, run_id, body.update_id))
-            if key is not None:
-                return c.Told(run_id, key.task_id)
-        return _told(outcome)
 
     async def _answer(self, answer_id: bytes, end: float, *, accepted: bool) -> Task:
         """The row of an update once it is answered, or has been accepted, or as it is at the `end`."""
@@ -226,14 +227,19 @@ class Workflows:
     async def describe(self, body: w.DescribeWorkflow) -> w.WorkflowView:
         task, run = await self._load(body.workflow_id, body.run_id)
         if is_closed(task.state):
-            return await self._closed_view(task, run)
+            with reading():
+                noted = (await self._engine.store.resolutions([task.id])).get(task.id)
+            return await self._closed_view(task, run, None if noted is None else unpack(noted, Resolution))
         pollers: int | None = None
         with reading():
             children, messages = await self._engine.store.pending(task.id, MAX_PENDING)
             runs = await self._runs([child.id for child in children if child.kind == Kind.WORKFLOW])
             if is_ready(task):
                 pollers = queues.pollers(await self._engine.store.sessions(self._namespace))[task.queue]
-        return run_view(task, run, children=children, child_runs=runs, messages=messages, pollers=pollers)
+        most = self._engine.max_history_events
+        return run_view(
+            task, run, children=children, child_runs=runs, messages=messages, pollers=pollers, max_events=most
+        )
 
     async def result(self, body: w.ResultWorkflow) -> w.WorkflowView:
         end = time.monotonic() + limits.wait(body.wait)
@@ -246,14 +252,14 @@ class Workflows:
             run = await self._run_of(task, workflow_id)
             assert task is not None
             if not is_closed(task.state):
-                return run_view(task, run)
+                return run_view(task, run, max_events=self._engine.max_history_events)
             next_run = await self._next_run(task, run)
             if next_run is None or not body.follow:
                 return run_view(task, run, next_run=next_run)
             run_id = next_run
 
     async def find(self, body: w.FindWorkflows) -> w.WorkflowPage:
-        """Runs, newest first. A page of RUNNING ones may be short although more follow."""
+        """Runs, newest first."""
         limit = limits.integer(body.limit, "limit", 1, limits.MAX_PAGE)
         wanted = _status(body.status)
         filter = Filter(
@@ -266,33 +272,31 @@ class Workflows:
             since=None if body.since is None else limits.microseconds(body.since, "since"),
             kind=Kind.WORKFLOW,
             workflow_id=None if body.workflow_id is None else run_drafts.workflow_id(body.workflow_id),
+            open=body.open or wanted == RUNNING or body.lacks_version is not None,
         )
         if body.lacks_version is not None:
             version = limits.name(body.lacks_version, "lacks_version")
             check_lacking(body.type, wanted)
             page, before = await Lacking(self._engine.store, version).find(filter, limit)
         else:
-            page, before = await self._find(filter, limit, wanted)
+            page, before = await self._find(filter, limit)
         with reading():
             runs = await self._runs([task.id for task in page])
         return w.WorkflowPage(
-            [run_view(task, runs[task.id]) for task in page if task.id in runs],
+            [
+                run_view(task, runs[task.id], max_events=self._engine.max_history_events)
+                for task in page
+                if task.id in runs
+            ],
             None if before is None else ids.text(before),
         )
 
-    async def _find(self, filter: Filter, limit: int, wanted: str | None) -> tuple[list[Task], bytes | None]:
+    async def _find(self, filter: Filter, limit: int) -> tuple[list[Task], bytes | None]:
         """A page, and where the next one begins."""
-        found: list[Task] = []
-        for _ in range(_ROUNDS):
-            with reading():
-                tasks = await self._engine.store.find(filter)
-            found += [task for task in tasks if wanted != RUNNING or not is_closed(task.state)]
-            before = tasks[-1].id if len(tasks) > limit else None
-            if before is None or len(found) > limit:
-                break
-            filter = replace(filter, before=before)
+        with reading():
+            found = await self._engine.store.find(filter)
         page = found[:limit]
-        return page, page[-1].id if len(found) > limit else before
+        return page, page[-1].id if len(found) > limit else None
 
     async def history(self, body: w.History) -> w.HistoryReply:
         end = time.monotonic() + limits.wait(body.wait)
@@ -320,7 +324,8 @@ class Workflows:
         count = size = 0
         while True:
             with reading():
-                found = (await self._engine.store.histories({run_id: after}, _PAGES + 1)).get(run_id, [])
+                read = await self._engine.store.histories({run_id: after}, _PAGES + 1, MAX_HISTORY_BYTES)
+            found = read.get(run_id, [])
             for page in found[:_PAGES]:
                 size += len(page.data)
                 if sent and (count >= limit or size > MAX_HISTORY_BYTES):
@@ -329,7 +334,7 @@ class Workflows:
                 count += last - max(after, page.first - 1)
                 sent.append(page.data)
                 after = last
-            if len(found) <= _PAGES:
+            if len(found) <= _PAGES and sum(len(page.data) for page in found) < MAX_HISTORY_BYTES:
                 return sent, False
 
     # -------------------------------------------------------------------------------------------------------- workers
@@ -358,13 +363,13 @@ class Workflows:
         command = drafts.completion(Completion(lease, body.outcome, result=body.result, failure=body.failure))
         task, _ = await self._load(body.workflow_id, body.run_id)
         with reading():
-            children, _ = await self._engine.store.pending(task.id, MAX_CHILDREN)
-        found = [it for it in children if it.kind == Kind.ACTIVITY and it.idempotency_key == activity_id]
-        if not found:
+            found = await find_activity(self._engine.store, task.id, activity_id)
+            activity = None if found is None else (await self._engine.store.read([found])).get(found)
+        if activity is None or activity.kind != Kind.ACTIVITY or is_closed(activity.state):
             raise NotFound(f"the run waits for no activity {activity_id!r}", field="activity_id")
-        if found[0].state != State.LEASED:
-            raise IllegalMove(f"the activity is {found[0].state.name}: no worker has it", field="activity_id")
-        command.lease = found[0].lease
+        if activity.state != State.LEASED:
+            raise IllegalMove(f"the activity is {activity.state.name}: no worker has it", field="activity_id")
+        command.lease = activity.lease
         changed = as_changed((await self._engine.apply([command]))[0])
         return w.RunReply(body.workflow_id, ids.text(task.id), changed.state.name)
 
@@ -411,10 +416,12 @@ class Workflows:
         with reading():
             return await self._engine.store.run_rows(run_ids)
 
-    async def _closed_view(self, task: Task, run: Run | None = None) -> w.WorkflowView:
+    async def _closed_view(
+        self, task: Task, run: Run | None = None, resolution: Resolution | None = None
+    ) -> w.WorkflowView:
         if run is None:
             run = (await self._runs([task.id]))[task.id]
-        return run_view(task, run, next_run=await self._next_run(task, run))
+        return run_view(task, run, next_run=await self._next_run(task, run), resolution=resolution)
 
     async def _next_run(self, task: Task, run: Run) -> bytes | None:
         """The run that a closed one went on as, which its last event names. Only few can have one."""

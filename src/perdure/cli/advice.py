@@ -24,6 +24,7 @@ _BY_FIELD: dict[tuple[type[e.PerdureError], str], str] = {
         "Look for it with `perdure workflows list`. It may be of another namespace (--namespace, or another API key) "
         "or of another server (--server)."
     ),
+    (e.NotFound, "failure_group"): "`perdure failures list` shows the groups that there are.",
     (e.NotFound, "run_id"): "`perdure workflows list --id ID` shows the runs of a workflow id.",
     (e.NotFound, "step"): "`perdure workflows history ID` shows its steps; --event-id takes any event.",
     (e.WorkflowAlreadyStarted, "run_id"): "Reset the open run, without --run-id, or terminate it first.",

@@ -7,13 +7,8 @@ from perdure.cli.show import show_json, show_table, time
 from perdure.core.messages import QueueView
 
 
-def queues(server: Server = LOCAL, api_key: ApiKey = None, namespace: Namespace = None, json: Json = False) -> None:
-    """Show the queues that hold open tasks or are polled. Counts stop at 10,000: "10000+".
-
-    The age is that of the longest waiting among the first ready tasks of each priority, in seconds.
-
-    Example: perdure queues
-    """
+def queues(server: str, api_key: str | None, namespace: str | None, json: bool) -> None:
+    """Show the queues that hold open tasks or are polled."""
     found = call(server, api_key, namespace, lambda app: app.queues())
     if json:
         show_json({"queues": found})

@@ -13,7 +13,23 @@ import uvloop
 
 from perdure import app as perdure
 from perdure import database
-from perdure.cli import exits, keys, lint, look, replay, tasks, worker, workflows
+from perdure.cli import (
+    doctor,
+    events,
+    exits,
+    failures,
+    keys,
+    limits,
+    lint,
+    look,
+    queues,
+    replay,
+    schedules,
+    tasks,
+    webhooks,
+    worker,
+    workflows,
+)
 from perdure.cli.advice import advice
 from perdure.cli.ask import Json
 from perdure.cli.show import show_json
@@ -26,11 +42,18 @@ PORT = 7400
 cli = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, epilog=exits.TABLE)
 cli.add_typer(tasks.cli, name="tasks")
 cli.add_typer(workflows.cli, name="workflows")
+cli.add_typer(schedules.cli, name="schedules")
 cli.add_typer(keys.cli, name="keys")
+cli.add_typer(queues.cli, name="queues")
+cli.add_typer(limits.cli, name="limits")
+cli.add_typer(failures.cli, name="failures")
+cli.add_typer(events.cli, name="events")
+cli.add_typer(webhooks.cli, name="webhooks")
+tasks.cli.command("stream")(events.stream)
 cli.command("worker")(worker.work)
 cli.command("dev")(worker.develop)
-cli.command("queues")(look.queues)
 cli.command("workers")(look.workers)
+cli.command("doctor")(doctor.doctor)
 cli.command("replay")(replay.replay)
 cli.command("lint", epilog=lint.RULES)(lint.lint)
 
@@ -56,6 +79,12 @@ def server(
     host: Annotated[str, typer.Option(help="Beyond this machine only with API keys.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0 takes a free one.")] = PORT,
     retention: RetentionOption = RETENTION,
+    max_history_events: Annotated[
+        int | None, typer.Option(help="Of a workflow run; then its code has to continue as new. 50,000 by default.")
+    ] = None,
+    webhooks_to_private: Annotated[
+        bool, typer.Option("--webhooks-to-private", help="Let webhooks lead to private and local addresses.")
+    ] = False,
 ) -> None:
     """Run a server.
 
@@ -65,9 +94,11 @@ def server(
     def started(url: str) -> None:
         print(f"perdure {version('perdure')}, store {shown(store)}: perdure server on {url}", flush=True)
 
-    kept = kept_seconds(retention)
+    options = database.EngineOptions(retention=kept_seconds(retention), webhooks_to_private=webhooks_to_private)
+    if max_history_events is not None:
+        options["max_history_events"] = max_history_events
     with using(store):
-        uvloop.run(perdure.serve(store, host, port, kept, started))
+        uvloop.run(perdure.serve(store, host, port, started, **options))
     log.info("perdure server stopped")
 
 

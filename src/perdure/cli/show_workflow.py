@@ -69,8 +69,15 @@ def _fields(view: WorkflowView) -> Iterator[tuple[str, str]]:
             case "pending_children":
                 for child in view.pending_children:
                     yield f"  child {child.workflow_id}", f"{child.type}, run {child.run_id}"
+            case "pending_groups":
+                for group in view.pending_groups:
+                    ended = f"{group.ended} of {group.count} calls have ended, {group.failed} without success"
+                    yield f"  group {group.group_id}", f"{group.type}: {ended}; {group.in_flight} are queued or run"
             case "result" if view.result is not None:
                 yield name, msgspec.json.encode(value).decode()
+            case "resolution" if view.resolution is not None:
+                noted = view.resolution
+                yield name, f"{noted.note} ({noted.identity}, {time(noted.at)})"
             case "memo" | "search_attributes" if value:
                 yield name.replace("_", " "), msgspec.json.encode(value).decode()
             case _ if isinstance(getattr(view, name), datetime):

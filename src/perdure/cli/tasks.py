@@ -1,4 +1,4 @@
-"""`perdure tasks`: enqueue, look, wait, cancel and retry from a shell. See exits.py for exit statuses."""
+"""`perdure tasks`: enqueue, look, wait, cancel, retry and delete from a shell. See exits.py for exit statuses."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ import typer
 
 from perdure.app import AsyncPerdure
 from perdure.cli.ask import LOCAL, ApiKey, Json, Namespace, Server, call
+from perdure.cli.bulk import DryRun, Target, Where, Yes, act
 from perdure.cli.show import plain, show_json, show_list, show_task
 from perdure.cli.values import Since, json_value
 from perdure.cli.watch import watched
 from perdure.core.messages import TimeoutOptions
 from perdure.core.model import RetryPolicy
+from perdure.sdk.client import Edit
 
-cli = typer.Typer(help="Enqueue, look at, wait for, cancel and retry tasks.", no_args_is_help=True)
+cli = typer.Typer(help="Enqueue, look at, wait for, cancel, retry and delete tasks.", no_args_is_help=True)
 
 Id = Annotated[str, typer.Argument(help="Id of the task.")]
+OneOrMany = Annotated[str | None, typer.Argument(help="Id of the task; without it --where says which ones.")]
 
 
 class State(StrEnum):
@@ -125,31 +128,72 @@ def list_tasks(
 
 @cli.command()
 def cancel(
-    id: Id,
+    id: OneOrMany = None,
     reason: Annotated[str, typer.Option()] = "",
+    where: Where = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     server: Server = LOCAL,
     api_key: ApiKey = None,
     namespace: Namespace = None,
     json: Json = False,
 ) -> None:
-    """Cancel a task: at once while it waits, cooperatively while it runs.
+    """Cancel a task: at once while it waits, cooperatively while it runs. With --where all open ones that pass.
 
     Example: perdure tasks cancel 01a22c60-3b9a-7000-9de6-012d84a3cb20 --reason "wrong file"
     """
+    target = Target(id, where, dry_run=dry_run, yes=yes)
+    if id is None:
+        act("cancel", target, server, api_key, namespace, json=json, reason=reason)
+        return
     reply = call(server, api_key, namespace, lambda app: app.cancel(id, reason))
     show_json(reply) if json else print(reply.job_state)
 
 
 @cli.command()
 def retry(
-    id: Id, server: Server = LOCAL, api_key: ApiKey = None, namespace: Namespace = None, json: Json = False
+    id: OneOrMany = None,
+    payload: Annotated[str | None, typer.Option(help="JSON: another payload for one that is closed.")] = None,
+    where: Where = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    server: Server = LOCAL,
+    api_key: ApiKey = None,
+    namespace: Namespace = None,
+    json: Json = False,
 ) -> None:
-    """Run a task again: a waiting one now, a closed one as a new task. Prints the id of the task that runs.
+    """Run a task again: a waiting one now, a closed one as a new task, whose id is printed.
+
+    With --where all closed ones that pass, dead letters unless a state is given.
 
     Example: perdure tasks retry 01a22c60-3b9a-7000-9de6-012d84a3cb20
     """
-    job = call(server, api_key, namespace, lambda app: app.retry(id))
+    target = Target(id, where, dry_run=dry_run, yes=yes)
+    edit: Edit = {} if payload is None else {"payload": json_value(payload, "payload")}
+    if id is None:
+        if edit:
+            raise typer.BadParameter("--payload goes with one task")
+        act("retry", target, server, api_key, namespace, json=json)
+        return
+    job = call(server, api_key, namespace, lambda app: app.retry(id, **edit))
     show_json({"task_id": job.id}) if json else print(job.id)
+
+
+@cli.command()
+def delete(
+    where: Where,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    server: Server = LOCAL,
+    api_key: ApiKey = None,
+    namespace: Namespace = None,
+    json: Json = False,
+) -> None:
+    """Delete all closed tasks that pass, before their retention is over.
+
+    Example: perdure tasks delete --where state=CANCELED --where type=resize_image --yes
+    """
+    act("delete", Target(None, where, dry_run=dry_run, yes=yes), server, api_key, namespace, json=json)
 
 
 @cli.command()

@@ -18,7 +18,7 @@ def json_value(text: str, what: str) -> Any:
         raise typer.BadParameter(f"the {what} is not JSON: {error}") from None
 
 
-def _time(text: str) -> datetime:
+def time_value(text: str) -> datetime:
     """Of this machine's time zone, unless it names another one."""
     try:
         return datetime.fromisoformat(text).astimezone()
@@ -28,5 +28,5 @@ def _time(text: str) -> datetime:
 
 Since = Annotated[
     datetime | None,
-    typer.Option(parser=_time, metavar="TIME", help="Created then or later: 2026-07-01, or 2026-07-01T08:30."),
+    typer.Option(parser=time_value, metavar="TIME", help="Created then or later: 2026-07-01, or 2026-07-01T08:30."),
 ]

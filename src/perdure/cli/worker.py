@@ -148,7 +148,8 @@ async def _supervise(
 
 
 async def _develop(store: str, port: int, kept: float, command: list[str], files: Path) -> int:
-    async with perdure.running_server(store, "127.0.0.1", port, kept) as url, AsyncPerdure(url) as app:
+    serving = perdure.running_server(store, "127.0.0.1", port, retention=kept, webhooks_to_private=True)
+    async with serving as url, AsyncPerdure(url) as app:
         # A file with an error in it is about to be saved again.
         supervised = app.supervise([*command, "--server", url], 1, HOPELESS - {USAGE}, files)
         supervising = asyncio.create_task(supervised)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -101,6 +101,7 @@ def start(
 @cli.command("list")
 def list_workflows(
     status: Annotated[Status | None, typer.Option(case_sensitive=False, help="In capitals or not.")] = None,
+    open: Annotated[bool, typer.Option("--open", help="Leave out closed runs.")] = False,
     type: Annotated[str | None, typer.Option(help="Name of the workflow.")] = None,
     id: Annotated[str | None, typer.Option(help="Workflow id.")] = None,
     queue: Annotated[str | None, typer.Option()] = None,
@@ -117,7 +118,7 @@ def list_workflows(
 ) -> None:
     """List runs, newest first.
 
-    Example: perdure workflows list --status RUNNING --type fulfil
+    Example: perdure workflows list --open --type fulfil
     """
     page = call(
         server,
@@ -132,6 +133,7 @@ def list_workflows(
             limit=limit,
             cursor=cursor,
             lacks_version=lacks_version,
+            open=open,
         ),
     )
     if json:
@@ -246,6 +248,9 @@ def update(
     name: Annotated[str, typer.Argument(help="Name of the update.")],
     input: Input = "null",
     update_id: Annotated[str | None, typer.Option(help="The same id is the same update, however often sent.")] = None,
+    start: Annotated[str | None, typer.Option(help="Start this workflow if no run of the id is open.")] = None,
+    start_input: Annotated[str, typer.Option(help="JSON for that start.")] = "null",
+    queue: Annotated[str | None, typer.Option(help="Of that start.")] = None,
     timeout: Timeout = None,
     run_id: Run = None,
     server: Server = LOCAL,
@@ -253,19 +258,30 @@ def update(
     namespace: Namespace = None,
     json: Annotated[bool, typer.Option("--json", help="Changes nothing: an answer is JSON.")] = False,
 ) -> None:
-    """Have the code of a run change something, and print its answer as JSON. Needs a worker.
+    """Have the code of a run change something, and print its answer as JSON. Needs a worker. With --start the run is
+    started if need be, in one transaction with the update.
 
     Example: perdure workflows update order-4711 change_address '{"city": "Ulm"}' --timeout 60s
     """
-    value = json_value(input, "input")
-    show_json(
-        call(
-            server,
-            api_key,
-            namespace,
-            lambda app: app.get_workflow_handle(id, run_id).update(name, value, id=update_id, timeout=timeout),
+    value, start_value = json_value(input, "input"), json_value(start_input, "start-input")
+
+    async def ask(app: AsyncPerdure) -> Any:
+        if start is None:
+            return await app.get_workflow_handle(id, run_id).update(name, value, id=update_id, timeout=timeout)
+        return await app.update_with_start(
+            start,
+            start_value,
+            id=id,
+            update=name,
+            update_input=value,
+            update_id=update_id,
+            timeout=timeout,
+            queue=queue,
         )
-    )
+
+    if start is not None and run_id is not None:
+        raise typer.BadParameter("--start is about the current run, and --run-id names another", param_hint="--run-id")
+    show_json(call(server, api_key, namespace, ask, makes=start is not None))
 
 
 @cli.command()
@@ -355,3 +371,21 @@ def reset(
         lambda app: app.get_workflow_handle(id, run_id).reset(event_id=event_id, step=step, reason=reason),
     )
     show_json({"workflow_id": id, "run_id": handle.run_id}) if json else print(handle.run_id)
+
+
+@cli.command()
+def resolve(
+    id: Id,
+    note: Annotated[str, typer.Option(help="What was done.")],
+    run_id: Run = None,
+    server: Server = LOCAL,
+    api_key: ApiKey = None,
+    namespace: Namespace = None,
+    json: Json = False,
+) -> None:
+    """Note what people have done about a closed run, such as one whose compensations failed.
+
+    Example: perdure workflows resolve order-4711 --note "refunded by hand, ticket 17"
+    """
+    reply = call(server, api_key, namespace, lambda app: app.get_workflow_handle(id, run_id).resolve(note))
+    show_json(reply) if json else print("resolved")

@@ -11,11 +11,15 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from perdure.client.events import EventService
+from perdure.client.failures import FailureService
+from perdure.client.limits import LimitService
+from perdure.client.schedules import ScheduleService
 from perdure.core import messages as m
 from perdure.core import workflow_messages as w
 
 
-class Service(Protocol):
+class Service(EventService, FailureService, LimitService, ScheduleService, Protocol):
     """See the bodies in core/messages.py and core/workflow_messages.py for fields, units, defaults and limits."""
 
     async def enqueue(self, body: m.Enqueue) -> m.EnqueueReply: ...
@@ -72,6 +76,10 @@ class Service(Protocol):
         """Of closed runs too. WorkflowAlreadyStarted when another run of the workflow id is open."""
         ...
 
+    async def resolve_workflow(self, body: w.ResolveWorkflow) -> w.RunReply:
+        """Of closed runs only. IllegalMove while it is open."""
+        ...
+
     async def describe_workflow(self, body: w.DescribeWorkflow) -> w.WorkflowView: ...
 
     async def result_workflow(self, body: w.ResultWorkflow) -> w.WorkflowView: ...
@@ -79,6 +87,8 @@ class Service(Protocol):
     async def find_workflows(self, body: w.FindWorkflows) -> w.WorkflowPage: ...
 
     async def history(self, body: w.History) -> w.HistoryReply: ...
+
+    async def group_results(self, body: w.GroupResults) -> w.GroupResultsReply: ...
 
     async def complete_activity(self, body: w.CompleteActivity) -> w.RunReply: ...
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any
 
+from perdure.client.events import EventCalls
+from perdure.client.failures import FailureCalls
+from perdure.client.limits import LimitCalls
+from perdure.client.schedules import ScheduleCalls
 from perdure.core import messages as m
 from perdure.core import workflow_messages as w
 
 
-class Calls(ABC):
+class Calls(EventCalls, FailureCalls, LimitCalls, ScheduleCalls):
     """Implements the operations of client/base.py by `_ask`."""
 
     @abstractmethod
@@ -100,6 +104,10 @@ class Calls(ABC):
         reply: w.StartReply = await self._ask("reset_workflow", body)
         return reply
 
+    async def resolve_workflow(self, body: w.ResolveWorkflow) -> w.RunReply:
+        reply: w.RunReply = await self._ask("resolve_workflow", body)
+        return reply
+
     async def describe_workflow(self, body: w.DescribeWorkflow) -> w.WorkflowView:
         reply: w.WorkflowView = await self._ask("describe_workflow", body)
         return reply
@@ -114,6 +122,10 @@ class Calls(ABC):
 
     async def history(self, body: w.History) -> w.HistoryReply:
         reply: w.HistoryReply = await self._ask("history", body)
+        return reply
+
+    async def group_results(self, body: w.GroupResults) -> w.GroupResultsReply:
+        reply: w.GroupResultsReply = await self._ask("group_results", body)
         return reply
 
     async def append(self, body: w.Appends) -> w.AppendReply:

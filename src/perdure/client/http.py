@@ -21,7 +21,10 @@ from perdure.client.calls import Calls
 from perdure.client.packing import packed
 from perdure.client.transport import CONNECT_SECONDS, ConnectionBroken, Transport, answer_within, read_reply
 from perdure.client.websocket import Hook, WebSocketTransport
+from perdure.core import event_messages as e
+from perdure.core import failure_messages as f
 from perdure.core import messages as m
+from perdure.core import schedule_messages as s
 from perdure.core import workflow_messages as w
 from perdure.core.errors import NoWorker, OutcomeUnknown, Unavailable
 
@@ -100,12 +103,18 @@ def repeatable(body: m.Body) -> bool:
             return all(item.idempotency_key is not None for item in body.tasks)
         case w.StartWorkflow() | w.SignalWorkflow() | w.ResetWorkflow():
             return bool(body.request_id)
+        case s.TriggerSchedule():
+            return bool(body.request_id)
+        case f.StartBulk():
+            return bool(body.request_id) or body.dry_run
         case w.CancelWorkflow():
             return bool(body.request_id or body.run_id)
         case w.TerminateWorkflow():
             return bool(body.run_id)  # else it might end the next run of that workflow id
         case w.CompleteActivity():
             return False  # by then another attempt may run, or another activity have the id
+        case e.AddWebhook():
+            return False  # the second one would send everything twice
         case _:
             return True
 

@@ -12,8 +12,16 @@ from perdure.core.events import (
     WorkflowExecutionSignaled,
     WorkflowExecutionStarted,
 )
+from perdure.core.limit_rules import Limit, LimitName
 from perdure.core.model import Lease, Task
 from perdure.core.run import Run, UpdateRequest
+from perdure.core.schedule_commands import BackfillSchedule as BackfillSchedule
+from perdure.core.schedule_commands import DeleteSchedule as DeleteSchedule
+from perdure.core.schedule_commands import PauseSchedule as PauseSchedule
+from perdure.core.schedule_commands import PutSchedule as PutSchedule
+from perdure.core.schedule_commands import ScheduleCommand as ScheduleCommand
+from perdure.core.schedule_commands import Scheduled as Scheduled
+from perdure.core.schedule_commands import TriggerSchedule as TriggerSchedule
 from perdure.core.states import State
 from perdure.core.turn_commands import TurnCommand
 
@@ -26,6 +34,12 @@ class Start(msgspec.Struct, kw_only=True, gc=False):
     id_reuse: str = "allow_duplicate"
     id_conflict: str = "fail"
     signal: WorkflowExecutionSignaled | None = None
+    update: UpdateRequest | None = None  #: instead of a signal
+
+    @property
+    def tells(self) -> bool:
+        """Whether it brings something for the open run of its workflow id."""
+        return self.signal is not None or self.update is not None
 
 
 class Enqueue(msgspec.Struct, kw_only=True, gc=False):
@@ -57,6 +71,17 @@ class Retry(msgspec.Struct, kw_only=True, gc=False):
 
     namespace: str
     task_id: bytes
+
+
+class NoteBulk(msgspec.Struct, kw_only=True, gc=False):
+    """How far an action on many jobs is: what its row carries from here on. `number` names the driver; `over`: it
+    ends."""
+
+    namespace: str
+    task_id: bytes
+    number: int
+    checkpoint: bytes
+    over: bool = False
 
 
 class Heartbeat(msgspec.Struct, kw_only=True, gc=False):
@@ -96,6 +121,7 @@ class Append(msgspec.Struct, kw_only=True, gc=False):
     commands: list[TurnCommand]
     final: bool
     sticky: bool = True  #: its worker has the run in memory
+    completed_event_id: int = 0  #: the WorkflowTaskCompleted of the turn; 0 where its worker does not know one
     size: int = 0
     identity: str = ""
     build: str = ""
@@ -138,6 +164,16 @@ class CloseSession(msgspec.Struct, kw_only=True, gc=False):
     epoch: int | None = None
 
 
+class WriteStream(msgspec.Struct, kw_only=True, gc=False):
+    """More of a task's stream: (kind, data) of each chunk, of which `first` is the number that the first one has among
+    those of the lease."""
+
+    lease: Lease
+    first: int
+    chunks: list[tuple[int, bytes]]
+    size: int = 0
+
+
 class Ring(msgspec.Struct, kw_only=True, gc=False):
     """Take the pulse, then ring at most `limit` due alarms, of those that go off after `after`."""
 
@@ -158,7 +194,22 @@ class Trim(msgspec.Struct, kw_only=True, gc=False):
     limit: int
 
 
-Chore = Ring | Reap | Trim
+class TrimOutbox(msgspec.Struct, kw_only=True, gc=False):
+    """Delete at most `limit` of the events from before `events_before`, and of the streams that nobody wrote to since
+    `streams_before` and whose task has closed."""
+
+    events_before: int
+    streams_before: int
+    limit: int
+
+
+class Erase(msgspec.Struct, kw_only=True, gc=False):
+    """Delete these closed jobs; harmless for those that are gone."""
+
+    task_ids: list[bytes]
+
+
+Chore = Ring | Reap | Trim | TrimOutbox | Erase
 
 
 class Pause(msgspec.Struct, kw_only=True, gc=False):
@@ -187,9 +238,50 @@ class Reset(msgspec.Struct, kw_only=True, gc=False):
     identity: str = ""
 
 
+class PutLimit(msgspec.Struct, kw_only=True, gc=False):
+    """Make or replace a limit. One that is declared does not replace one that is not; what is paused stays so."""
+
+    limit: Limit
+
+
+class PauseLimit(msgspec.Struct, kw_only=True, gc=False):
+    """Let nothing start that a limit of this name counts, or (`paused` False) let it start again."""
+
+    name: LimitName
+    paused: bool = True
+    note: str = ""
+
+
+class DeleteLimit(msgspec.Struct, kw_only=True, gc=False):
+    name: LimitName
+
+
+class Pull(msgspec.Struct, kw_only=True, gc=False):
+    """Put blocked tasks back where something may start; of each subject at most so many as can."""
+
+    subjects: list[str]
+
+
+LimitChange = PutLimit | PauseLimit | DeleteLimit
 Addressed = Tell | Terminate | Pause | Reset
 """Commands that name a run by its workflow id."""
-Command = Enqueue | Cancel | Retry | Heartbeat | Complete | Append | Addressed | OpenSession | CloseSession | Chore
+Command = (
+    Enqueue
+    | Cancel
+    | Retry
+    | NoteBulk
+    | Heartbeat
+    | Complete
+    | Append
+    | Addressed
+    | OpenSession
+    | CloseSession
+    | Chore
+    | LimitChange
+    | Pull
+    | ScheduleCommand
+    | WriteStream
+)
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):
@@ -236,6 +328,12 @@ class Alive(msgspec.Struct, frozen=True, gc=False):
     cancel: bool
 
 
+class LimitIs(msgspec.Struct, frozen=True, gc=False):
+    """The limit as it is stored now; None: there is none."""
+
+    limit: Limit | None
+
+
 class Accepted(msgspec.Struct, frozen=True, gc=False):
     """Committed, nothing to say."""
 
@@ -250,4 +348,6 @@ class Stale(msgspec.Struct, frozen=True, gc=False):
     """The run went on after it was read for the command: read it again."""
 
 
-Outcome = Enqueued | Started | Told | Appended | Changed | Alive | Accepted | Did | Stale | PerdureError
+Outcome = (
+    Enqueued | Started | Told | Appended | Changed | Alive | LimitIs | Scheduled | Accepted | Did | Stale | PerdureError
+)

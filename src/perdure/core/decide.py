@@ -15,6 +15,7 @@ a worker sends carries its lease, compared whole; the statement that writes the 
 
 from __future__ import annotations
 
+import hashlib
 from copy import copy
 
 from perdure.core import commands
@@ -36,7 +37,7 @@ from perdure.core.policy import backoff, retry_policy, timeouts, wake_at
 from perdure.core.rounds import Rounds
 from perdure.core.states import Cause, Kind, State, is_closed, move
 
-KEPT = (Kind.JOB, Kind.WORKFLOW, Kind.UPDATE)
+KEPT = (Kind.JOB, Kind.WORKFLOW, Kind.UPDATE, Kind.BULK, Kind.GROUP)
 """Kinds of which a closed row is kept; of the others the history of their parent tells."""
 
 POSTPONED = 60 * SECOND  #: microseconds until a row that could not be decided upon is looked at again
@@ -102,7 +103,7 @@ def beat(task: Task, command: commands.Heartbeat, now: int) -> Task:
     return task
 
 
-def holds(task: Task, command: commands.Complete | commands.Append) -> bool:
+def holds(task: Task, command: commands.Heartbeat | commands.Complete | commands.Append) -> bool:
     """Whether the lease of a command is the current one of the task, compared whole (LEASE-05)."""
     lease = command.lease
     return task.state == State.LEASED and lease.number == task.lease_number and lease.bits == task.lease_bits
@@ -228,18 +229,21 @@ def retry(task: Task, now: int, rounds: Rounds) -> list[Effect]:
     return [Change(task)]
 
 
-def repeat(closed: Task) -> commands.Enqueue:
+def repeat(closed: Task, payload: bytes | None = None) -> commands.Enqueue:
     """A command that enqueues a task like a closed one, with fresh counters and a link to it: a terminal state never
-    goes back (RETRY-08). Keyed by the closed id, so that asking twice makes one task."""
+    goes back (RETRY-08). Keyed by the closed id, so that asking twice makes one task. With another `payload` it begins
+    from the start, because a checkpoint belongs to the payload that it was made for."""
     if closed.state == State.SUCCEEDED:
         raise IllegalMove("the task SUCCEEDED; there is nothing to retry")
+    edited = payload is not None
     draft = Task(
         id=b"", namespace=closed.namespace, app=closed.app, kind=closed.kind, type=closed.type, queue=closed.queue,
-        lane=closed.lane, state=State.ENQUEUED, created_at=0, updated_at=0, payload=closed.payload,
+        lane=closed.lane, state=State.ENQUEUED, created_at=0, updated_at=0, payload=payload or closed.payload,
         headers=closed.headers, retry_policy=closed.retry_policy, timeouts=closed.timeouts,
         max_attempts=closed.max_attempts, lease_length=closed.lease_length, identity=closed.identity,
-        priority=closed.priority, fairness_key=closed.fairness_key, retry_of=closed.id, checkpoint=closed.checkpoint,
-        progress=closed.progress,
+        priority=closed.priority, fairness_key=closed.fairness_key, retry_of=closed.id,
+        checkpoint=None if edited else closed.checkpoint, progress=None if edited else closed.progress,
+        concurrency_key=closed.concurrency_key, weight=closed.weight,
     )  # fmt: skip
     limits = timeouts(closed)
     return commands.Enqueue(
@@ -249,7 +253,8 @@ def repeat(closed: Task) -> commands.Enqueue:
         key=closed.id.hex(),
         key_kind="retry",
         key_life=24 * 3600 * SECOND,
-        size=len(closed.payload or b""),
+        digest=b"" if payload is None else hashlib.blake2b(payload, digest_size=16).digest(),
+        size=len(payload or closed.payload or b""),
     )
 
 
@@ -294,6 +299,7 @@ def postpone(task: Task, now: int) -> list[Effect]:
     task.wake_at = now + POSTPONED
     if task.state == State.ENQUEUED:
         task.place, task.ready_at = None, task.wake_at
+        task.blocked_on = task.blocked_place = None
     return [Change(task)]
 
 
@@ -392,6 +398,11 @@ def _timeout(which: str, cause: bytes | None = None) -> bytes:
             cause=None if cause is None else unpack(cause, Failure),
         )
     )
+
+
+def is_whole(task: Task) -> bool:
+    """Whether callers may name it: it is no part of a run."""
+    return task.kind in KEPT and task.kind is not Kind.GROUP
 
 
 def own(task: Task, now: int) -> tuple[Task, int]:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from perdure.core.model import Failure, Task, unpack
+from perdure.core.groups import group_of
+from perdure.core.limit_rules import Limit, words_of
+from perdure.core.model import SECOND, Failure, Task, unpack
 from perdure.core.run import Run
 from perdure.core.states import Kind, State
 
 
-def waiting_for(task: Task, pollers: int | None = None) -> str:
+def waiting_for(task: Task, pollers: int | None = None, standing: Standing | None = None) -> str:
     """One sentence for the owner; empty for a closed task. `pollers`: how many worker processes poll its queue, if that
-    is known."""
+    is known; `standing`: how the limit stands that it is blocked on."""
     match task.state:
+        case State.ENQUEUED if task.blocked_on is not None and task.place is None:
+            return _limited(task.blocked_on, standing)
         case State.ENQUEUED if task.place is None:
             return "its start time"
         case State.ENQUEUED if pollers == 0:
@@ -36,7 +41,36 @@ def waiting_for(task: Task, pollers: int | None = None) -> str:
             return ""
 
 
-_CHILDREN = {Kind.ACTIVITY: "activity", Kind.TIMER: "timer", Kind.WORKFLOW: "child workflow", Kind.MESSAGE: "message"}
+class Standing(NamedTuple):
+    """A limit, and the slots that are taken of it."""
+
+    limit: Limit
+    running: int
+
+
+def _limited(subject: str, standing: Standing | None) -> str:
+    words = words_of(subject)
+    if standing is None:
+        return f"the limit of {words}"
+    limit, running = standing
+    if limit.paused:
+        return f"somebody to resume {words}: it is paused" + (f" ({limit.note})" if limit.note else "")
+    if limit.max_running is not None and running >= limit.max_running:
+        return f"a slot of {words}: {running} of {limit.max_running} are taken"
+    if limit.rate is not None and limit.per is not None:
+        return f"the rate of {words}: {limit.rate} starts in {limit.per / SECOND:g} s"
+    if limit.max_running is not None:
+        return f"slots of {words}: {running} of {limit.max_running} are taken, and it needs more than are free"
+    return f"its turn under the limit of {words}"
+
+
+_CHILDREN = {
+    Kind.ACTIVITY: "activity",
+    Kind.TIMER: "timer",
+    Kind.WORKFLOW: "child workflow",
+    Kind.MESSAGE: "message",
+    Kind.GROUP: "group",
+}
 """Those that the code of a run waits for."""
 _NAMED = 3  #: children that are named; of more there is only the number
 
@@ -57,7 +91,8 @@ def run_waits_for(task: Task, run: Run, children: Sequence[Task], pollers: int |
 
 
 def _awaited(children: Sequence[Task]) -> str:
-    counts = Counter(child.kind for child in children if child.kind in _CHILDREN)
+    children = [child for child in children if child.kind in _CHILDREN and not _is_told(child)]
+    counts = Counter(child.kind for child in children)
     if not counts:
         return "a signal, an update or a cancel request"
     parts: list[str] = []
@@ -66,12 +101,20 @@ def _awaited(children: Sequence[Task]) -> str:
         if count > _NAMED:
             parts.append(f"{count} {word.removesuffix('y')}{'ies' if word.endswith('y') else 's'}")
         else:
-            parts.extend(f"{word} {_name(child)!r}" for child in children if child.kind == kind)
+            parts.extend(f"{word} {_named(child)}" for child in children if child.kind == kind)
     return ", ".join(parts)
 
 
-def _name(child: Task) -> str:
-    return child.idempotency_key or "" if child.kind == Kind.TIMER else child.type
+def _is_told(child: Task) -> bool:
+    """Whether a group stays for its results only."""
+    return child.kind == Kind.GROUP and group_of(child).told
+
+
+def _named(child: Task) -> str:
+    if child.kind == Kind.GROUP:
+        group = group_of(child)
+        return f"{child.idempotency_key!r} ({group.done} of {group.count} calls have ended)"
+    return repr(child.idempotency_key or "" if child.kind == Kind.TIMER else child.type)
 
 
 def is_stuck(task: Task, run: Run) -> bool:

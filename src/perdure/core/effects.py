@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import msgspec
 
+from perdure.core.group_events import CallResult
 from perdure.core.model import Attempt, Key, Task
 from perdure.core.run import Message, Page, Run
 
@@ -80,4 +81,21 @@ class PassOn(msgspec.Struct, frozen=True, gc=False):
     new: Key
 
 
-Effect = Insert | Lease | Change | Close | Delete | Record | PutRun | Append | Post | Take | PassOn
+class Arrive(msgspec.Struct, frozen=True, gc=False):
+    """A call of a group has ended: its result, and the number of that in the pages of the group. Results that arrive in
+    one batch have consecutive numbers and become one page."""
+
+    group_id: bytes
+    number: int
+    result: CallResult
+
+
+class CopyPages(msgspec.Struct, frozen=True, gc=False):
+    """The pages of a history that hold nothing above `last` are those of another row too."""
+
+    source_id: bytes
+    target_id: bytes
+    last: int
+
+
+Effect = Insert | Lease | Change | Close | Delete | Record | PutRun | Append | Post | Take | PassOn | Arrive | CopyPages

@@ -57,6 +57,10 @@ class EventType(IntEnum):
     STEP_STARTED = 1001
     STEP_COMPLETED = 1002
     STEP_FAILED = 1003
+    GROUP_STARTED = 1011
+    GROUP_COMPLETED = 1012
+    GROUP_FAILED = 1013
+    GROUP_CANCEL_REQUESTED = 1014
 
 
 class Attributes(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, tag_field="type", gc=False):

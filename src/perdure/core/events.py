@@ -40,6 +40,7 @@ from perdure.core.child_events import (
     TimerStarted,
 )
 from perdure.core.event_types import Attributes, EventType, event_name
+from perdure.core.group_events import GroupCancelRequested, GroupCompleted, GroupFailed, GroupStarted
 from perdure.core.run_events import (
     MarkerRecorded,
     UpsertWorkflowSearchAttributes,
@@ -82,6 +83,10 @@ __all__ = [
     "EventType",
     "ExternalWorkflowExecutionCancelRequested",
     "ExternalWorkflowExecutionSignaled",
+    "GroupCancelRequested",
+    "GroupCompleted",
+    "GroupFailed",
+    "GroupStarted",
     "MarkerRecorded",
     "RequestCancelExternalWorkflowExecutionFailed",
     "RequestCancelExternalWorkflowExecutionInitiated",
@@ -165,6 +170,10 @@ AnyAttributes = (
     | StepStarted
     | StepCompleted
     | StepFailed
+    | GroupStarted
+    | GroupCompleted
+    | GroupFailed
+    | GroupCancelRequested
 )
 
 

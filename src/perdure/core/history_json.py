@@ -17,6 +17,7 @@ import msgspec
 from perdure.core.errors import InvalidArgument
 from perdure.core.event_types import Attributes, event_name
 from perdure.core.events import AnyAttributes, Event
+from perdure.core.group_events import CallResult
 from perdure.core.ids import text
 from perdure.core.model import Payload
 
@@ -24,6 +25,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _JSON = {"encoding": "json/plain"}
 _ID_BYTES = 16
 _TYPES: dict[str, type[Attributes]] = {event_name(kind.event_type): kind for kind in AnyAttributes.__args__}
+_RESULT = msgspec.inspect.type_info(CallResult)
 
 
 def to_json(events: Iterable[Event]) -> list[dict[str, Any]]:
@@ -44,6 +46,26 @@ def from_json(events: object, field: str = "events") -> list[Event]:
     if not isinstance(events, list):
         raise InvalidArgument(f"{field} is no list", field=field, kind=type(events).__name__)
     return [_event(item, f"{field}[{index}]") for index, item in enumerate(events)]
+
+
+def results_to_json(results: Iterable[CallResult]) -> list[dict[str, Any]]:
+    """The results of a group as plain JSON values."""
+    return [_shown(result) for result in results]
+
+
+def results_from_json(results: object, field: str = "results") -> list[CallResult]:
+    """The results that `results_to_json` made values of; InvalidArgument as above."""
+    if not isinstance(results, list):
+        raise InvalidArgument(f"{field} is no list", field=field, kind=type(results).__name__)
+    try:
+        return [_result(_read(item, _RESULT)) for item in results]
+    except (KeyError, TypeError, ValueError) as fault:
+        raise InvalidArgument(f"{field} are none: {fault!r}", field=field) from None
+
+
+def _result(fields: dict[str, Any]) -> CallResult:
+    values = [fields.get(field.name, field.default) for field in msgspec.structs.fields(CallResult)]
+    return msgspec.convert(values, CallResult)
 
 
 def _event(item: Any, where: str) -> Event:

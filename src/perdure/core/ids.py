@@ -12,13 +12,13 @@ import hashlib
 import random
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 
 from perdure.core.errors import InvalidArgument
 from perdure.core.model import Lease
 
 _SYSTEM = random.SystemRandom()
 SLOTS = 1 << 14
-_HEX = "0123456789abcdef"
 _NO_JOB = 1 << 31  #: in the number of a lease token
 
 
@@ -71,9 +71,10 @@ def text(task_id: bytes) -> str:
 def parse(value: str, field: str = "task_id") -> bytes:
     """The 16 bytes of UUID text; InvalidArgument when it is none."""
     if len(value) == 36 and value[8] == value[13] == value[18] == value[23] == "-":
-        digits = value.replace("-", "").lower()
-        if len(digits) == 32 and all(c in _HEX for c in digits):
-            return bytes.fromhex(digits)
+        with suppress(ValueError):
+            found = bytes.fromhex(value.replace("-", ""))
+            if len(found) == 16:  # white space is passed over
+                return found
     raise InvalidArgument(f"{field} is not a task id: {value[:50]!r}", field=field, limit="a UUID", kind="str")
 
 

@@ -7,6 +7,10 @@ from perdure.core.errors import IdempotencyConflict
 from perdure.core.model import Key, Task
 from perdure.core.states import is_closed
 
+SINGLETON, THROTTLE, DEBOUNCE = "singleton", "throttle", "debounce"
+"""Kinds of keys that say how often something is to be done: while one is open it is the only one; at most one in a
+time; only the last one of many, before it has begun."""
+
 
 def name(command: c.Enqueue) -> tuple[str, str, str, str]:
     """The name of the key that a command carries."""
@@ -21,13 +25,13 @@ def reservation(command: c.Enqueue, now: int) -> Key:
 
 def has_expired(key: Key, now: int) -> bool:
     """Whether a repeat may make a new task; only if the old one is not open, see `may_pass_on`."""
-    return key.expires_at <= now
+    return key.kind == SINGLETON or key.expires_at <= now
 
 
-def may_pass_on(task: Task | None) -> bool:
+def may_pass_on(key: Key, task: Task | None) -> bool:
     """Whether an expired key may go to another task than this one, which holds it: a key outlives its time as long as
     its task is open."""
-    return task is None or is_closed(task.state)
+    return key.kind == THROTTLE or task is None or is_closed(task.state)
 
 
 def answer(command: c.Enqueue, holder: Key) -> c.Enqueued:

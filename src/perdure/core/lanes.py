@@ -17,6 +17,10 @@ def lanes_of(namespace: str) -> tuple[str, str]:
     return f"{namespace}\x1f", f"{namespace}\x20"
 
 
+def namespace_of(lane: str) -> str:
+    return lane.partition("\x1f")[0]
+
+
 def queue_of(lane: str, kind: str = WORK) -> str | None:
     """The queue that a lane belongs to; None if it is not of this class."""
     _, queue, found = lane.split("\x1f")

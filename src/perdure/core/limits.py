@@ -6,6 +6,7 @@ A check raises InvalidArgument with the field, the limit and the kind of the val
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -22,6 +23,8 @@ MAX_FAILURE = 64 * 1024  #: bytes of a failure as stored; longer messages and st
 MAX_HEADERS = 16 * 1024  #: bytes
 MAX_FATAL_TYPES = 100
 MAX_DELAYS = 100  #: of a retry policy
+MAX_CHUNK = 64 * 1024  #: bytes of a chunk of a stream
+MAX_STREAM = 16 * 1024 * 1024  #: bytes of all chunks of a task
 MAX_BATCH = 1_000  #: tasks of one enqueue request (TASK-06)
 MAX_BODY = 16 * 1024 * 1024  #: bytes of a request body
 MAX_HEAD = 64 * 1024  #: bytes of a URL and its headers
@@ -31,28 +34,38 @@ MAX_QUEUES = 100  #: queues of one poll
 MAX_WAIT_SECONDS = 25.0  #: longest answer held back (JOB-14)
 MAX_PAGE = 1_000
 MAX_PRIORITY = 5
+MAX_SLOTS = 1_000_000  #: of a limit, and of a task that takes some; starts of a rate
+MAX_PERIOD = 31 * 86_400.0  #: seconds of a rate
+RATE_FORM = 'a number of starts and a time, such as "10/s", "100/m" or "3/30s"'
+MAX_GROUP = 100_000  #: calls of a group
+MAX_GROUP_BYTES = 8 * 1024 * 1024  #: of all inputs of a group
 MAX_MEMO = 32 * 1024  #: bytes of all values of a memo (names count too)
 MAX_ATTRIBUTES = 100  #: search attributes of a run
 MAX_ATTRIBUTE_TEXTS = 100  #: of a search attribute that is a list
 
+_RATE = re.compile(r"(\d{1,7})/(\S+)", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def name(value: str, field: str, *, empty: bool = False, most: int = MAX_NAME) -> str:
     """A name: printable text, no NUL, no lone surrogate, no blank ends."""
+    if type(value) is str and 0 < len(value) <= most and _is_plain(value):  # nearly all are
+        return value
     limit = f"1 to {most} bytes of printable text"
     _is(value, str, field, limit)
     if not value and empty:
         return value
     if not value or len(value) > most:
         raise InvalidArgument(f"{field} has {len(value)} characters", field=field, limit=limit, kind="str")
-    if value.isascii() and value.isprintable() and value[0] != " " and value[-1] != " ":
-        return value
     if not value.isprintable() or value != value.strip() or not encodable(value):
         raise InvalidArgument(f"{field} has characters that cannot be shown", field=field, limit=limit, kind="str")
     if (size := len(value.encode())) > most:
         raise InvalidArgument(f"{field} has {size} bytes", field=field, limit=limit, kind="str")
     return value
+
+
+def _is_plain(value: str) -> bool:
+    return value.isascii() and value.isprintable() and value[0] != " " and value[-1] != " "
 
 
 def _is(value: object, kind: type | tuple[type, ...], field: str, limit: str) -> None:
@@ -82,6 +95,8 @@ def text(value: str, field: str, most: int = MAX_TEXT) -> str:
 
 
 def integer(value: int, field: str, least: int, most: int) -> int:
+    if type(value) is int and least <= value <= most:
+        return value
     _is(value, int, field, f"an integer from {least} to {most}")
     if not least <= value <= most:
         raise InvalidArgument(f"{field} is {value}", field=field, limit=f"{least} to {most}", kind="int")
@@ -198,7 +213,12 @@ def new_task(item: messages.NewTask) -> None:
         name(item.idempotency_key, "idempotency_key")
     if item.fairness_key:
         name(item.fairness_key, "fairness_key")
+    if item.concurrency_key:
+        concurrency_key(item.concurrency_key)
+    if item.singleton or item.throttle is not None or item.debounce:
+        _pace(item)
     integer(item.priority, "priority", 1, MAX_PRIORITY)
+    integer(item.weight, "weight", 1, MAX_SLOTS)
     payload(item.payload, "payload")
     if item.headers:
         headers(item.headers, "headers")
@@ -212,6 +232,45 @@ def new_task(item: messages.NewTask) -> None:
         retry_policy(item.retry)
     if item.timeouts is not None:
         timeouts(item.timeouts)
+
+
+def _pace(item: messages.NewTask) -> None:
+    """At most one way to say how often it is done."""
+    ways = {
+        "singleton": item.singleton,
+        "throttle": "" if item.throttle is None else item.throttle.key,
+        "debounce": item.debounce,
+    }
+    given = [field for field in ways if ways[field] or (field == "throttle" and item.throttle is not None)]
+    if len(given) > 1 or item.idempotency_key is not None or item.minted:
+        text_ = f"{given[0]} excludes other keys"
+        raise InvalidArgument(text_, field=given[0], limit="one of idempotency_key, singleton, throttle, debounce")
+    name(ways[given[0]], "throttle.key" if item.throttle is not None else given[0])
+    if item.throttle is not None:
+        seconds(item.throttle.period, "throttle.period", least=0.001, most=MAX_PERIOD)
+    if item.debounce and item.delay is None:
+        raise InvalidArgument("debounce needs a delay", field="debounce", limit="with delay", kind="str")
+
+
+def concurrency_key(value: str) -> str:
+    """The key of a task: "name:value", or a name alone."""
+    name(value, "concurrency_key")
+    if value.startswith(":"):
+        raise InvalidArgument(
+            "concurrency_key begins with a colon", field="concurrency_key", limit="name:value", kind="str"
+        )
+    return value
+
+
+def starts_of(value: str, field: str = "rate") -> tuple[int, int]:
+    """(Starts, microseconds) of a rate."""
+    found = _RATE.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        given = type(value).__name__
+        raise InvalidArgument(f"{field} is {value!r}"[:100], field=field, limit=RATE_FORM, kind=given)
+    starts = integer(int(found[1]), field, 1, MAX_SLOTS)
+    period = found[2] if found[2][0].isdigit() or found[2][0] == "P" else f"1{found[2]}"
+    return starts, int(seconds(period, field, least=0.001, most=MAX_PERIOD) * SECOND)
 
 
 def minted(value: bytes, key: str | None) -> bytes:

@@ -9,6 +9,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from perdure.core import doctor_messages as d
+from perdure.core import event_messages as e
+from perdure.core import failure_messages as f
+from perdure.core import limit_messages as lm
+from perdure.core import schedule_messages as s
 from perdure.core import workflow_messages as w
 from perdure.core.body import Body as Body  # part of this vocabulary
 from perdure.core.durations import Duration
@@ -23,17 +28,15 @@ from perdure.core.model import (
     RetryPolicy,
     Timeouts,
 )
+from perdure.core.timeout_options import TimeoutOptions as TimeoutOptions
 
 
 # ---------------------------------------------------------------------------------------------------------- tasks
-class TimeoutOptions(Body):
-    """model.Timeouts as callers write it: every field a duration."""
+class Throttle(Body):
+    """At most one task of this key in a period (0.001 s to 31 days)."""
 
-    schedule_to_start: Duration | None = None
-    start_to_close: Duration | None = None
-    schedule_to_close: Duration | None = None
-    heartbeat: Duration | None = None
-    lease: Duration | None = None
+    key: str
+    period: Duration
 
 
 class NewTask(Body):
@@ -41,6 +44,13 @@ class NewTask(Body):
 
     `minted` is the id that the SDK made for the task (16 bytes, a UUIDv7) where no idempotency key is given: a request
     that is repeated names the same task, so it makes no second one (IDEM-05).
+
+    `concurrency_key`, "name:value", counts against the limit of this name, `weight` is how many slots of every limit it
+    takes while it runs, 1 to 1,000,000 (limit_rules.py).
+
+    How often it is done: while a task of the same `singleton` is open, or one of the same `throttle` was made within
+    the period, that one is the answer (`duplicate`). A task that has a `debounce`, and a delay, takes the place of the
+    one before it that has not begun. These three and `idempotency_key` exclude each other.
     """
 
     type: str
@@ -53,6 +63,11 @@ class NewTask(Body):
     run_at: datetime | None = None
     priority: int = 3
     fairness_key: str = ""
+    concurrency_key: str = ""
+    weight: int = 1
+    singleton: str = ""
+    throttle: Throttle | None = None
+    debounce: str = ""
     retry: RetryPolicy | None = None
     timeouts: TimeoutOptions | None = None
     headers: dict[str, str] = {}
@@ -96,6 +111,7 @@ class Find(Body):
     queue: str | None = None
     type: str | None = None
     since: datetime | None = None
+    failure_group: str | None = None  #: dead letters of this group that nobody has retried
     limit: int = 50
     cursor: str | None = None
 
@@ -135,8 +151,12 @@ class TaskView(Body):
     worker: str | None = None
     idempotency_key: str | None = None
     fairness_key: str = ""
+    concurrency_key: str = ""
+    weight: int = 1
     identity: str = ""
     retry_of: str | None = None
+    retried_by: str | None = None  #: the task that repeats it; only where one task is asked for
+    failure_group: str | None = None  #: of a dead letter: those that failed alike have the same
     progress: Progress | None = None
     failure: Failure | None = None
     attempts: list[AttemptView] = []
@@ -167,9 +187,11 @@ class CancelReply(Body):
 
 
 class Retry(Body):
-    """Run a task again: a RETRY_WAIT one now, a closed one as a new task linked to it (RETRY-08)."""
+    """Run a task again: a RETRY_WAIT one now, a closed one as a new task linked to it (RETRY-08), with another
+    `payload` if one is given."""
 
     task_id: str
+    payload: tuple[Payload, ...] | None = None
 
 
 class RetryReply(Body):
@@ -189,6 +211,7 @@ class OpenSession(Body):
     queues: list[str]
     slots: int
     build: str = ""
+    limits: list[lm.LimitSpec] = []  #: that its code declares, at most 1,000; what an operator has set stays
 
 
 class SessionReply(Body):
@@ -367,6 +390,10 @@ OPS: dict[str, tuple[type[Body], type[Body]]] = {
     "close_session": (CloseSession, Done),
     "queues": (ListQueues, QueuesReply),
     "workers": (ListWorkers, WorkersReply),
+    "limits": (lm.ListLimits, lm.LimitsReply),
+    "set_limit": (lm.SetLimit, lm.LimitReply),
+    "pause_limit": (lm.PauseLimit, lm.LimitReply),
+    "delete_limit": (lm.DeleteLimit, lm.LimitReply),
     "start_workflow": (w.StartWorkflow, w.StartReply),
     "signal_workflow": (w.SignalWorkflow, w.RunReply),
     "update_workflow": (w.UpdateWorkflow, w.UpdateReply),
@@ -375,11 +402,37 @@ OPS: dict[str, tuple[type[Body], type[Body]]] = {
     "terminate_workflow": (w.TerminateWorkflow, w.RunReply),
     "pause_workflow": (w.PauseWorkflow, w.RunReply),
     "reset_workflow": (w.ResetWorkflow, w.StartReply),
+    "resolve_workflow": (w.ResolveWorkflow, w.RunReply),
     "describe_workflow": (w.DescribeWorkflow, w.WorkflowView),
     "result_workflow": (w.ResultWorkflow, w.WorkflowView),
     "find_workflows": (w.FindWorkflows, w.WorkflowPage),
     "history": (w.History, w.HistoryReply),
+    "group_results": (w.GroupResults, w.GroupResultsReply),
     "complete_activity": (w.CompleteActivity, w.RunReply),
+    "put_schedule": (s.PutSchedule, s.PutReply),
+    "get_schedule": (s.GetSchedule, s.ScheduleView),
+    "find_schedules": (s.FindSchedules, s.SchedulePage),
+    "delete_schedule": (s.DeleteSchedule, s.ScheduleReply),
+    "pause_schedule": (s.PauseSchedule, s.ScheduleReply),
+    "trigger_schedule": (s.TriggerSchedule, s.TriggerReply),
+    "backfill_schedule": (s.BackfillSchedule, s.ScheduleReply),
+    "preview_times": (s.PreviewTimes, s.PreviewReply),
     "append": (w.Appends, w.AppendReply),
+    "failures": (f.ListFailures, f.FailurePage),
+    "start_bulk": (f.StartBulk, f.BulkView),
+    "get_bulk": (f.GetBulk, f.BulkView),
+    "find_bulk": (f.FindBulk, f.BulkPage),
+    "doctor": (d.Doctor, d.DoctorReply),
+    "events": (e.ReadEvents, e.EventPage),
+    "record_events": (e.RecordEvents, e.FeedView),
+    "stream": (e.ReadStream, e.StreamPage),
+    "write_stream": (e.WriteStream, e.WriteStreamReply),
+    "add_webhook": (e.AddWebhook, e.WebhookView),
+    "webhooks": (e.ListWebhooks, e.WebhookList),
+    "delete_webhook": (e.DeleteWebhook, e.WebhookDeleted),
+    "disable_webhook": (e.DisableWebhook, e.WebhookView),
+    "replay_webhook": (e.ReplayWebhook, e.WebhookView),
+    "ping_webhook": (e.PingWebhook, e.PingReply),
+    "webhook_dead_letters": (e.ListDeadLetters, e.DeadLetters),
 }
 """Every operation of the protocol: its name, the body it takes and the body it answers."""

@@ -118,7 +118,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
     task_id: bytes
     number: int
     bits: int
-    job: bool = True  #: of a standalone job, whose success needs no look at anything else
+    job: bool = True  #: of a standalone job without limits, whose success needs no look at anything else
 
 
 class Task(msgspec.Struct, gc=False):
@@ -187,6 +187,11 @@ class Task(msgspec.Struct, gc=False):
     # once closed
     result: bytes | None = None
     closed_at: int | None = None
+    # limits; see limit_rules.py
+    concurrency_key: str | None = None  #: "name:value": it counts against the limit of this name
+    weight: int = 1  #: slots that it takes while it runs
+    blocked_on: str | None = None  #: the subject of the limit that refused it; it has no place then
+    blocked_place: int | None = None  #: the place that it gets back
 
     @property
     def lease(self) -> Lease:

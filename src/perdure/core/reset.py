@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from perdure.core import commands as c
-from perdure.core import pages, runs
-from perdure.core.effects import Append, Close, Effect, Insert, PassOn, PutRun
+from perdure.core import groups, pages, runs
+from perdure.core.activities import activity
+from perdure.core.effects import Append, Close, CopyPages, Effect, Insert, PassOn, PutRun
 from perdure.core.errors import InvalidArgument
 from perdure.core.events import (
     ActivityTaskCanceled,
@@ -63,7 +64,7 @@ from perdure.core.policy import wake_at
 from perdure.core.rounds import Rounds
 from perdure.core.run import Message, Run
 from perdure.core.states import Kind, State, is_closed
-from perdure.core.turn_effects import KEY_LIFE, activity, key_of
+from perdure.core.turn_effects import KEY_LIFE, key_of
 
 _ACTIVITY_ENDS = (ActivityTaskCompleted, ActivityTaskFailed, ActivityTaskTimedOut, ActivityTaskCanceled)
 _CLOSING = (
@@ -105,18 +106,21 @@ def reset(
     """`task` and `run` are the old ones, open or closed; `messages` are in the inbox, `holder` has the key of the
     workflow id. Raises InvalidArgument for an event that nothing can begin again from."""
     kept = _kept(command.history, command.event_id)
+    now = max(now, kept[-1].time)  # the clock may have been put back since
     new_id = command.new_run_id
     over = _ended(kept, (*_ACTIVITY_ENDS, TimerFired, TimerCanceled))
     children: list[Insert] = []
     events = [
         event if event.id in over else _begun_again(event, task, children, new_id, now, mint, rounds) for event in kept
     ]
+    grouped = groups.renew(events, task, new_id, now, mint)
+    children += (effect for effect in grouped if isinstance(effect, Insert))
     begun = events[0].attributes
     assert isinstance(begun, WorkflowExecutionStarted)
     events[0] = Event(1, events[0].time, replace(begun, original_run_id=run.original_run_id))
     failed = _failed(events, run.id, new_id, command.reason)
     if failed is not None:
-        events.append(Event(len(events) + 1, max(now, events[-1].time), failed))
+        events.append(Event(len(events) + 1, now, failed))
     effects: list[Effect] = []
     if not is_closed(task.state):
         for effect in runs.terminate(task, run, command.reason or "reset", command.identity, now, mint):
@@ -126,6 +130,7 @@ def reset(
     following = _new_run(run, new_id, command.event_id, len(events), len(page.data), len(children), now)
     runs.limit(new, following, begun, now)
     effects += [Insert(new), PutRun(following), Append(page), *children]
+    effects += (effect for effect in grouped if isinstance(effect, CopyPages))
     for news in _later(command.history, messages, kept):
         posted = runs.post(new, following, [news], now, rounds)
         effects += posted

@@ -2,7 +2,8 @@
 
 Each (lane, fairness key) has a tag: the round of its newest task. A new task gets the round after its key's tag, but
 never one before the lane's own time, which is the highest round served so far. So one key alone is served first in,
-first out, and a key with ten tasks waits for about ten rounds however many tasks another key has queued.
+first out, and a key with ten tasks waits for about ten rounds however many tasks another key has queued. A key of
+weight w has w tasks a round.
 
 Tags live in the memory of each server: nothing is locked for fairness, and it is only as fair as what one server saw. A
 lane seen for the first time starts from the highest round stored, so a restart keeps the order of what is queued.
@@ -10,17 +11,22 @@ lane seen for the first time starts from the highest round stored, so a restart 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from perdure.core.lanes import namespace_of
+
 MAX_TAGS = 20_000  #: keys remembered a lane; beyond that those that have been served are forgotten, or all of them
 MAX_LANES = 10_000  #: lanes remembered; beyond that the oldest is forgotten, and asked for again when it is seen
 
 
 class _Lane:
-    __slots__ = ("floor", "tags", "time")
+    __slots__ = ("floor", "tags", "time", "used")
 
     def __init__(self, floor: int) -> None:
         self.floor = floor
         self.time = 0
         self.tags: dict[str, int] = {}
+        self.used: dict[str, int] = {}  #: of keys that weigh more than 1: tasks in the newest round
 
     def forget(self) -> None:
         """Too many keys: only those with tasks that wait are kept; if they are too many too, all start behind them."""
@@ -29,12 +35,14 @@ class _Lane:
             self.floor = max(waiting.values())
             waiting = {}
         self.tags = waiting
+        self.used = {key: used for key, used in self.used.items() if key in waiting}
 
 
 class Rounds:
     """The rounds of all lanes that this server has seen."""
 
     def __init__(self) -> None:
+        self.weights: Mapping[tuple[str, str], int] = {}  #: of (namespace, key), where it is not 1
         self._lanes: dict[str, _Lane] = {}
 
     def unknown(self, lanes: set[str]) -> list[str]:
@@ -55,7 +63,15 @@ class Rounds:
     def next(self, lane: str, key: str) -> int:
         """The round of a new task of `key`."""
         seen = self._lanes[lane]
-        tag = max(seen.tags.get(key, seen.floor), seen.time) + 1
+        newest = seen.tags.get(key, seen.floor)
+        weight = self.weights.get((namespace_of(lane), key), 1) if self.weights else 1
+        if weight > 1:
+            used = seen.used.get(key, weight)
+            if used < weight and newest > seen.time:
+                seen.used[key] = used + 1
+                return newest
+            seen.used[key] = 1
+        tag = max(newest, seen.time) + 1
         seen.tags[key] = tag
         if len(seen.tags) > MAX_TAGS:
             seen.forget()

@@ -64,6 +64,14 @@ class MessageKind(IntEnum):
     UPDATE = 2  #: is shown to the code, which may make an event of it
 
 
+class Resolution(msgspec.Struct, frozen=True):
+    """What people have done about a closed run that its code could not bring to a good end."""
+
+    note: str
+    identity: str  #: who wrote it
+    at: int  #: microseconds
+
+
 class Message(msgspec.Struct, gc=False):
     """A row of an inbox. `seq` counts from 1 in each run and gives the order of arrival."""
 

@@ -66,8 +66,9 @@ UPDATES_LOST = "the run closed before it answered the update"
 
 def start(command: c.Enqueue, now: int, rounds: Rounds) -> list[Effect]:
     """A new run, ready for its first turn (or delayed). Its input is kept by event 1 and not by the row."""
-    assert command.start is not None
-    run, draft, signal = copy(command.start.run), command.start.event, command.start.signal
+    given = command.start
+    assert given is not None
+    run, draft = copy(given.run), given.event
     if run.cron is not None and not draft.initiator and (first := next_after(run.cron, now)) is not None:
         command = replace(command, delay=max(command.delay, first - now))
     inserted = decide.enqueue(command, now, rounds)
@@ -92,10 +93,14 @@ def start(command: c.Enqueue, now: int, rounds: Rounds) -> list[Effect]:
     run.event_count = 1
     run.history_bytes = len(page.data)
     run.turn_scheduled_at = begins
-    effects: list[Effect] = [inserted, PutRun(run), Append(page)]
-    if signal is not None:
-        effects += post(task, run, [signal], now, rounds)
-    return effects
+    return [inserted, PutRun(run), Append(page), *tell(task, run, given, now, rounds)]
+
+
+def tell(task: Task, run: Run, start: c.Start, now: int, rounds: Rounds) -> list[Effect]:
+    """What a start brings for the open run: a signal (SIG-06), an update, or nothing."""
+    if start.signal is not None:
+        return post(task, run, [start.signal], now, rounds)
+    return [] if start.update is None else update(task, run, start.update, now, rounds)
 
 
 def limit(task: Task, run: Run, begun: WorkflowExecutionStarted, begins: int) -> None:
@@ -164,9 +169,14 @@ def is_for_successor(message: Message) -> bool:
     return any(isinstance(a, (WorkflowExecutionSignaled, WorkflowExecutionCancelRequested)) for a in news_of(message))
 
 
+def asks_to_cancel(message: Message) -> bool:
+    """Whether a message is, or brings, a cancel request."""
+    return any(isinstance(attributes, WorkflowExecutionCancelRequested) for attributes in news_of(message))
+
+
 def make_ready(task: Task, run: Run, now: int, rounds: Rounds) -> None:
     """A turn is due now; that of a paused run once it is resumed. Both are the caller's own."""
-    task.ready_at = None
+    task.ready_at = task.blocked_on = task.blocked_place = None
     task.place = None if run.paused else rounds.next(task.lane, task.fairness_key)
     task.wake_at = wake_at(task)
     run.turn_scheduled_at = now
@@ -212,15 +222,16 @@ def _activity_ending(child: Task, began: int) -> list[AnyAttributes]:
         details = failure.details if failure is not None else ()
         ending = ActivityTaskCanceled(scheduled_event_id=began, details=details, identity=child.worker or "")
     elif failure.code.endswith("_timeout"):
-        ending = ActivityTaskTimedOut(scheduled_event_id=began, failure=failure, retry_state=_retry_state(child))
+        ending = ActivityTaskTimedOut(scheduled_event_id=began, failure=failure, retry_state=retry_state(child))
     else:
         ending = ActivityTaskFailed(
-            scheduled_event_id=began, failure=failure, identity=child.worker or "", retry_state=_retry_state(child)
+            scheduled_event_id=began, failure=failure, identity=child.worker or "", retry_state=retry_state(child)
         )
     return [*started, ending]
 
 
-def _retry_state(child: Task) -> str:
+def retry_state(child: Task) -> str:
+    """Why an activity that has failed was not tried again."""
     if child.state == State.EXPIRED or (child.deadline is not None and child.deadline <= (child.closed_at or 0)):
         return "timeout"
     return "maximum_attempts_reached" if child.attempt >= child.max_attempts else "non_retryable_failure"

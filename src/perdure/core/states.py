@@ -48,6 +48,9 @@ class Kind(IntEnum):
     MESSAGE = 5  #: a signal or a cancel request on its way to another run; a child like the next two
     UPDATE = 6  #: waits for what the code of a run answers to an update
     SWEEP = 7  #: closes the children of a closed run, some at a time
+    SCHEDULE = 8  #: waits for its next firing (schedules.py)
+    BULK = 9  #: an action on many jobs, some at a time (bulk.py)
+    GROUP = 10  #: many activities that a run waits for together; it is their parent (groups.py)
 
 
 class Cause(IntEnum):

@@ -41,6 +41,34 @@ class CancelActivity(_Command, tag="cancel_activity"):
     scheduled_event_id: int
 
 
+class StartGroup(_Command, tag="group"):
+    """Run one task elsewhere, once for each of `inputs`, of which there is at least one. `group_id` is unique in the
+    run; `window` calls are in flight at most, 0 is no bound."""
+
+    task_id: bytes
+    group_id: str
+    activity_type: str
+    task_queue: str
+    inputs: list[Payloads]
+    schedule_to_start: float | None = None
+    start_to_close: float | None = None
+    schedule_to_close: float | None = None
+    heartbeat: float | None = None
+    retry: RetryPolicy | None = None
+    priority: int = 3
+    policy: str = "fail_fast"  #: or "collect"
+    window: int = 0
+
+    @property
+    def count(self) -> int:
+        return len(self.inputs)
+
+
+class CancelGroup(_Command, tag="cancel_group"):
+    task_id: bytes
+    started_event_id: int
+
+
 class StartTimer(_Command, tag="timer"):
     task_id: bytes
     timer_id: str
@@ -195,6 +223,8 @@ class ContinueAsNew(_Command, tag="continue"):
 TurnCommand = (
     ScheduleActivity
     | CancelActivity
+    | StartGroup
+    | CancelGroup
     | StartTimer
     | CancelTimer
     | StartStep

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from msgspec.structs import replace
 
 from perdure.core import commands as c
-from perdure.core import decide, runs
+from perdure.core import decide, groups, runs
 from perdure.core import turn_commands as t
+from perdure.core.activities import activity
 from perdure.core.cron import next_after
-from perdure.core.effects import Change, Effect, Insert, PassOn, Post
+from perdure.core.effects import Append, Change, Effect, Insert, PassOn, Post
 from perdure.core.events import (
     ActivityTaskCanceled,
     ActivityTaskCancelRequested,
@@ -19,6 +21,8 @@ from perdure.core.events import (
     AnyAttributes,
     ChildWorkflowExecutionStarted,
     Event,
+    GroupCancelRequested,
+    GroupStarted,
     MarkerRecorded,
     RequestCancelExternalWorkflowExecutionInitiated,
     SignalExternalWorkflowExecutionInitiated,
@@ -31,6 +35,7 @@ from perdure.core.events import (
     TimerStarted,
     UpsertWorkflowSearchAttributes,
     WorkflowExecutionCanceled,
+    WorkflowExecutionCancelRequested,
     WorkflowExecutionCompleted,
     WorkflowExecutionContinuedAsNew,
     WorkflowExecutionFailed,
@@ -43,7 +48,7 @@ from perdure.core.events import (
 )
 from perdure.core.ids import Mint
 from perdure.core.lanes import TURNS, lane
-from perdure.core.model import DEFAULT_RETRY, SECOND, Failure, Key, Payloads, Task, Timeouts, pack, unpack
+from perdure.core.model import SECOND, Failure, Key, Payloads, Task, pack, unpack
 from perdure.core.policy import backoff, retry_policy, wake_at
 from perdure.core.rounds import Rounds
 from perdure.core.run import ClosePolicy, Message, MessageKind, Run
@@ -56,34 +61,6 @@ KEY_LIFE = 30 * 86_400 * SECOND
 def key_of(namespace: str, workflow_id: str) -> tuple[str, str, str, str]:
     """The name of the key that the current run of a workflow id holds."""
     return (namespace, "", "workflow", workflow_id)
-
-
-def activity(
-    event: ActivityTaskScheduled, parent: Task, run_id: bytes, event_id: int, now: int, rounds: Rounds
-) -> Insert:
-    """The row of an activity that is ready from now on."""
-    limits = Timeouts(
-        schedule_to_start=event.schedule_to_start,
-        start_to_close=event.start_to_close,
-        schedule_to_close=event.schedule_to_close,
-        heartbeat=event.heartbeat,
-    )
-    draft = Task(
-        event.task_id, parent.namespace, event.activity_type, State.ENQUEUED,
-        lane(parent.namespace, event.task_queue), now, now, app=parent.app, kind=Kind.ACTIVITY,
-        queue=event.task_queue, payload=pack(event.input), headers=pack(event.header) if event.header else None,
-        idempotency_key=event.activity_id, retry_policy=None if event.retry is None else pack(event.retry),
-        timeouts=None if limits == Timeouts() else pack(limits),
-        max_attempts=(event.retry or DEFAULT_RETRY).max_attempts, priority=event.priority,
-        fairness_key=parent.fairness_key, parent_run_id=run_id, parent_event_id=event_id,
-    )  # fmt: skip
-    enqueue = c.Enqueue(
-        draft=draft,
-        task_id=event.task_id,
-        schedule_to_start=_micros(event.schedule_to_start),
-        schedule_to_close=_micros(event.schedule_to_close),
-    )
-    return decide.enqueue(enqueue, now, rounds)
 
 
 class TurnWriter:
@@ -135,9 +112,8 @@ class TurnWriter:
 
     def _shared(self, command: t.TurnCommand, kind: type[Any], **others: object) -> int:
         """The event of attributes that have the fields of the command."""
-        names = set(kind.__struct_fields__)
-        fields = {name: getattr(command, name) for name in command.__struct_fields__ if name in names}
-        if "completed_event_id" in names:
+        fields = {name: getattr(command, name) for name in _common(type(command), kind)}  # type: ignore[arg-type]  # a class
+        if "completed_event_id" in kind.__struct_fields__:
             fields["completed_event_id"] = self._run.turn_written
         return self._event(kind(**fields, **others))
 
@@ -202,6 +178,25 @@ class TurnWriter:
         if child is not None and child.kind == Kind.TIMER and child.parent_run_id == self._task.id:
             child, now = decide.own(child, self._now)
             self.effects.append(decide.close(child, Cause.CANCEL, now))
+
+    def _start_group(self, command: t.StartGroup) -> None:
+        event_id = self._shared(command, GroupStarted, count=command.count)
+        started = self.events[-1].attributes
+        assert isinstance(started, GroupStarted)
+        row, *pages = groups.begin(command, started, self._task, event_id, self._now)
+        assert isinstance(row, Insert)
+        self._add(row)
+        self.effects += pages
+
+    def _cancel_group(self, command: t.CancelGroup) -> None:
+        self._shared(command, GroupCancelRequested)
+        if self._unmake(command.task_id):
+            mine = command.task_id
+            self.effects = [it for it in self.effects if not (isinstance(it, Append) and it.page.run_id == mine)]
+            return
+        row = self._rows.get(command.task_id)
+        if row is not None and row.kind == Kind.GROUP and row.parent_run_id == self._task.id:
+            self.effects += groups.cancel(row, self._now)
 
     # ------------------------------------------------------------------------------------------------------- steps
     def _start_step(self, command: t.StartStep) -> None:
@@ -337,6 +332,9 @@ class TurnWriter:
         policy = None if task.retry_policy is None else retry_policy(task)
         task.failure = pack(failure)
         self.closing = Cause.EXHAUST
+        if task.cancel_requested_at is not None:
+            self._failed_for_good(command, "cancel_requested")
+            return
         if policy is None or not failure.retryable or failure.type in policy.fatal_types:
             self._failed_for_good(command, "non_retryable_failure" if policy else "")
             return
@@ -363,8 +361,10 @@ class TurnWriter:
         self._again(new_id, wait, last_result=self._first().last_result, last_failure=command.failure)
 
     def _until_again(self) -> int | None:
-        """Microseconds until the next run by cron; None without one."""
-        if self._run.cron is None or (at := next_after(self._run.cron, self._now)) is None:
+        """Microseconds until the next run by cron; None without one. A chain that was to be canceled ends."""
+        if self._run.cron is None or self._task.cancel_requested_at is not None:
+            return None
+        if (at := next_after(self._run.cron, self._now)) is None:
             return None
         return None if self._too_late(at - self._now) else at - self._now
 
@@ -423,16 +423,20 @@ class TurnWriter:
         kept: Sequence[WorkflowExecutionSignaled] = (),
     ) -> None:
         """The run that goes on under this workflow id, with the signals that this one kept and what others sent that it
-        has not seen."""
+        has not seen. A request to cancel is one to the whole chain, so its code hears of it, too."""
         old, run = self._task, self._run
         along = [Message(new_id, 0, MessageKind.EVENTS, self._now, pack([signal])) for signal in kept]
         along += [m for m in self._messages if m.seq > run.inbox_taken and runs.is_for_successor(m)]
+        if old.cancel_requested_at is not None and not any(map(runs.asks_to_cancel, along)):
+            asked = WorkflowExecutionCancelRequested(cause=old.cancel_reason or "")
+            along.insert(0, Message(new_id, 0, MessageKind.EVENTS, self._now, pack([asked])))
         draft = Task(
             new_id, old.namespace, event.workflow_type, State.ENQUEUED, lane(old.namespace, event.task_queue, TURNS),
             0, 0, app=old.app, kind=Kind.WORKFLOW, queue=event.task_queue, headers=old.headers,
             retry_policy=old.retry_policy, timeouts=old.timeouts, max_attempts=old.max_attempts,
             lease_length=old.lease_length, identity=old.identity, priority=old.priority,
             fairness_key=old.fairness_key, parent_run_id=old.parent_run_id, parent_event_id=old.parent_event_id,
+            cancel_requested_at=old.cancel_requested_at, cancel_reason=old.cancel_reason,
         )  # fmt: skip
         following = Run(
             new_id, run.workflow_id, run.first_run_id, b"", previous_run_id=run.id,
@@ -454,13 +458,17 @@ class TurnWriter:
         self.continued = True
 
 
-def _micros(duration: float | None) -> int | None:
-    return None if duration is None else int(duration * SECOND)
+@cache
+def _common(command: type[Any], event: type[Any]) -> tuple[str, ...]:
+    """The fields that commands of this type share with their event."""
+    return tuple(name for name in command.__struct_fields__ if name in event.__struct_fields__)
 
 
 _WRITERS: dict[type[Any], Callable[[TurnWriter, Any], None]] = {
     t.ScheduleActivity: TurnWriter._schedule_activity,
     t.CancelActivity: TurnWriter._cancel_activity,
+    t.StartGroup: TurnWriter._start_group,
+    t.CancelGroup: TurnWriter._cancel_group,
     t.StartTimer: TurnWriter._start_timer,
     t.CancelTimer: TurnWriter._cancel_timer,
     t.StartStep: TurnWriter._start_step,

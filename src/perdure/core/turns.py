@@ -34,6 +34,7 @@ from perdure.core.events import (
     WorkflowTaskScheduled,
     WorkflowTaskStarted,
 )
+from perdure.core.history_size import MAX_EVENTS
 from perdure.core.ids import Mint
 from perdure.core.model import Failure, Task, pack, unpack
 from perdure.core.policy import wake_at
@@ -43,19 +44,27 @@ from perdure.core.states import Cause, Kind, State, move
 from perdure.core.turn_commands import CLOSING, CompleteStep, ContinueAsNew, FailStep, RejectUpdate, TurnCommand
 from perdure.core.turn_effects import TurnWriter
 
-MAX_EVENTS = 50_000
-"""Of a history; at it, only continue-as-new goes on (RPLY-26)."""
-
 _CLOSED = (ActivityTaskCompleted, ActivityTaskFailed, ActivityTaskTimedOut, ActivityTaskCanceled)
 
 
-def begin(task: Task, run: Run, now: int) -> Run:
-    """The run with a turn in hand, as `claim` leases its row."""
+def begin(task: Task, run: Run, messages: Sequence[Message], now: int) -> Run:
+    """The run with a turn in hand, as `claim` leases its row. `messages` are those of the inbox that have been read,
+    from the first one on."""
     run = copy(run)
-    run.turn_inbox = run.inbox_count
+    run.turn_inbox = last_read(run, messages)
     run.turn_prepared_at = max(now, task.updated_at)
     run.turn_written = 0
     return run
+
+
+def last_read(run: Run, messages: Sequence[Message]) -> int:
+    """The number of the last message up to which none is missing; the rest of a large inbox comes with later turns."""
+    seq = run.inbox_taken
+    for message in messages:
+        if message.seq > seq + 1:
+            break
+        seq = max(seq, message.seq)
+    return seq
 
 
 def prepared(task: Task, run: Run, messages: Sequence[Message]) -> tuple[list[Event], list[UpdateRequest]]:
@@ -99,10 +108,11 @@ def append(
     now: int,
     mint: Mint,
     rounds: Rounds,
+    max_events: int = MAX_EVENTS,
 ) -> tuple[list[Effect], c.Outcome]:
     """The effects, and the outcome after them: an UnhandledMessages is one that changes something, too. `rows` are the
     locked rows of children that the commands name, `taken` the child runs whose workflow id could not be reserved,
-    `first` gives event 1 of this run."""
+    `first` gives event 1 of this run, and `max_events` bounds its history."""
     if repeated := _answered(task, run, command):
         return [], repeated
     task, now = runs.own(task, run, now)
@@ -114,11 +124,11 @@ def append(
     if command.after != run.event_count + len(written):
         raise LeaseLost(f"the append follows event {command.after}, but the history goes to {run.event_count}")
     closes = _closes(command)
-    _check(command, closes, run.event_count + len(written))
+    _check(command, closes, run.event_count + len(written), max_events)
     wanted = command.commands
     unhandled = closes and _has_unhandled(run, messages, along=isinstance(wanted[-1], ContinueAsNew))
     if unhandled and not (wanted := _settled(wanted)):
-        return _put_off(task, run, now, rounds), UnhandledMessages()
+        return _show_more(task, run, messages, now, rounds), UnhandledMessages()
     if not run.turn_written:
         started = written[-1]
         assert isinstance(started.attributes, WorkflowTaskStarted)
@@ -146,14 +156,16 @@ def append(
         run.history_bytes += len(page.data)
         effects.append(Append(page))
     effects += writer.effects
+    run.turn_prepared_at = now = max(now, writer.events[-1].time if writer.events else 0)
+    if command.final:  # messages have times of a clock that may have been put back since: what follows is later
+        task.updated_at = now
     if unhandled:
         return [*effects, *_put_off(task, run, now, rounds)], UnhandledMessages()
-    run.turn_prepared_at = max(now, writer.events[-1].time if writer.events else 0)
     if command.final:
         effects += _end(task, run, command, writer, now, mint, rounds)
     else:  # the lock fences it: nothing of the row itself has changed
         effects += [PutRun(run), Change(task)] if failed else [PutRun(run)]
-    return effects, c.Appended(run.id, task.state, run.event_count, _is_waiting(run))
+    return effects, c.Appended(run.id, task.state, run.event_count, is_waiting(run))
 
 
 def _answered(task: Task, run: Run, command: c.Append) -> c.Outcome | None:
@@ -162,7 +174,7 @@ def _answered(task: Task, run: Run, command: c.Append) -> c.Outcome | None:
     if decide.holds(task, command):
         ends = (command.after + count, command.after + count + 1)
         if run.turn_written and run.event_count > command.after and run.event_count in ends:
-            return c.Appended(run.id, task.state, run.event_count, _is_waiting(run))
+            return c.Appended(run.id, task.state, run.event_count, is_waiting(run))
         return None
     if lease.number == task.done_number and lease.bits == task.done_bits and task.done_number:
         if _closes(command):  # but the run is open
@@ -193,22 +205,26 @@ def may_close(command: object, task: Task) -> bool:
             return True
 
 
-def _is_waiting(run: Run) -> bool:
+def is_waiting(run: Run) -> bool:
+    """Whether messages have come that the turn in hand does not see."""
     return run.inbox_count > run.turn_inbox
 
 
-def _check(command: c.Append, closes: bool, events: int) -> None:
+def _check(command: c.Append, closes: bool, events: int, most: int) -> None:
     for wanted in command.commands[:-1]:
         if isinstance(wanted, CLOSING):
             raise InvalidArgument("a closing command is not the last one", field="commands", kind=type(wanted).__name__)
     if closes and not command.final:
         raise InvalidArgument("a closing command ends the turn", field="final", limit="true", kind="bool")
-    if events + len(command.commands) > MAX_EVENTS and not closes:
-        raise Conflict(f"the history would have more than {MAX_EVENTS} events: continue as new", field="commands")
+    if events + len(command.commands) > most and not closes:
+        raise Conflict(f"the history would have more than {most} events: continue as new", field="commands")
 
 
 def _has_unhandled(run: Run, messages: Sequence[Message], *, along: bool) -> bool:
-    """Whether an update, or a signal unless the next run takes those `along`, would be lost if the run closed now."""
+    """Whether an update, or a signal unless the next run takes those `along`, would be lost if the run closed now; or a
+    message that has not even been read, because the inbox is large."""
+    if last_read(run, messages) < run.inbox_count:
+        return True
     unseen = [message for message in messages if message.seq > run.turn_inbox]
     return any(
         message.kind == MessageKind.UPDATE
@@ -224,6 +240,17 @@ def _settled(wanted: list[TurnCommand]) -> list[TurnCommand]:
         if isinstance(one, CompleteStep) or (isinstance(one, FailStep) and one.retry_in is None):
             return wanted[:index]
     return []
+
+
+def _show_more(task: Task, run: Run, messages: Sequence[Message], now: int, rounds: Rounds) -> list[Effect]:
+    """A close that is put off before anything was written. Of a large inbox what the turn was shown is written down, so
+    that the next one comes further; or else that one is shown all of it."""
+    effects: list[Effect] = []
+    if last_read(run, messages) < run.inbox_count:
+        effects = _shown(task, run, messages, now)
+        now = task.updated_at
+        run.turn_inbox = run.turn_inbox if effects else run.inbox_count
+    return [*effects, *_put_off(task, run, now, rounds)]
 
 
 def _put_off(task: Task, run: Run, now: int, rounds: Rounds) -> list[Effect]:
@@ -280,25 +307,9 @@ def fail(
     effects: list[Effect] = []
     failure = Failure(message="the turn failed") if command.failure is None else unpack(command.failure, Failure)
     run.failures += 1
-    if run.failures == 1 and not run.turn_written and not _updates(messages, run):
-        events, _ = prepared(task, run, messages)
-        started = events[-1]
-        assert isinstance(started.attributes, WorkflowTaskStarted)
-        failed = WorkflowTaskFailed(
-            scheduled_event_id=started.attributes.scheduled_event_id,
-            started_event_id=started.id,
-            cause=failure.code,
-            failure=failure,
-            identity=task.worker or "",
-        )
-        events.append(Event(started.id + 1, max(now, started.time), failed))
-        page = pages.pack(run.id, events)
-        run.event_count += len(events)
-        run.history_bytes += len(page.data)
-        effects.append(Append(page))
-        if run.turn_inbox > run.inbox_taken:
-            effects.append(Take(run.id, run.turn_inbox))
-            run.inbox_taken = run.turn_inbox
+    if run.failures == 1:
+        effects = _shown(task, run, messages, now, failure.code, failure)
+        now = task.updated_at
     noted = decide.record(task, "failed", run.failures, now, pack(failure))
     task.failure = pack(failure)
     task.attempt += 1
@@ -309,6 +320,36 @@ def fail(
     task.ready_at = now + runs.turn_pause(run.failures)
     task.wake_at = wake_at(task)
     return [*effects, noted, Change(task), PutRun(run)], task.state
+
+
+def _shown(
+    task: Task, run: Run, messages: Sequence[Message], now: int, cause: str = "unhandled_messages",
+    failure: Failure | None = None,
+) -> list[Effect]:  # fmt: skip
+    """A turn that has come to nothing is written down with what it was shown, so that the next one goes on from there.
+    Not if updates were among that: they become no events, so they must stay in the inbox. Both are the caller's own."""
+    if run.turn_written or _updates(messages, run):
+        return []
+    events, _ = prepared(task, run, messages)
+    started = events[-1]
+    assert isinstance(started.attributes, WorkflowTaskStarted)
+    failed = WorkflowTaskFailed(
+        scheduled_event_id=started.attributes.scheduled_event_id,
+        started_event_id=started.id,
+        cause=cause,
+        failure=failure,
+        identity=task.worker or "",
+    )
+    task.updated_at = max(now, started.time)
+    events.append(Event(started.id + 1, task.updated_at, failed))
+    page = pages.pack(run.id, events)
+    run.event_count += len(events)
+    run.history_bytes += len(page.data)
+    effects: list[Effect] = [Append(page)]
+    if run.turn_inbox > run.inbox_taken:
+        effects.append(Take(run.id, run.turn_inbox))
+        run.inbox_taken = run.turn_inbox
+    return effects
 
 
 def release(task: Task, run: Run, command: c.Complete, now: int, rounds: Rounds) -> tuple[list[Effect], State]:

@@ -23,11 +23,21 @@ class Signal(Body):
     headers: dict[str, str] = {}
 
 
+class Update(Body):
+    """An update that a start brings. UpdateWorkflow with the same id and the run id of the reply has its answer."""
+
+    update_id: str
+    name: str
+    input: tuple[Payload, ...] = ()
+    headers: dict[str, str] = {}
+
+
 class StartWorkflow(Body):
     """Start a run (STEP-01, RPLY-08). `id_conflict` says what to do while a run of this id is open: "fail",
     "use_existing" or "terminate_existing"; `id_reuse` once the last one has closed: "allow_duplicate",
     "allow_duplicate_failed_only" or "reject_duplicate". `request_id` makes a repeated call one call; the SDK mints it.
-    With `signal` the signal is in the inbox from the start, or goes to the open run (SIG-06)."""
+    With `signal` the signal is in the inbox from the start, or goes to the open run (SIG-06). An `update`, instead of a
+    signal, does the same: the start and the update are one transaction."""
 
     type: str
     workflow_id: str
@@ -47,6 +57,7 @@ class StartWorkflow(Body):
     memo: dict[str, Payloads] = {}
     search_attributes: dict[str, Any] = {}
     signal: Signal | None = None
+    update: Update | None = None
     identity: str = ""
     wait: float = 0.0  #: hold the answer until the run has closed, so many seconds at most
 
@@ -169,6 +180,16 @@ class ResetWorkflow(Body):
     identity: str = ""
 
 
+class ResolveWorkflow(Body):
+    """Note what people have done about a closed run, such as one whose compensations failed (SAGA-05). A later note
+    takes the place of an earlier one. NotFound; IllegalMove while the run is open."""
+
+    workflow_id: str
+    note: str
+    run_id: str | None = None
+    identity: str = ""
+
+
 class CompleteActivity(Body):
     """End an activity that runs, by its id instead of its lease: outcome "succeeded", "failed" or "canceled", as in
     messages.Completion. NotFound when the run waits for none of this id, IllegalMove when it does not run."""
@@ -215,11 +236,31 @@ class PendingTimer(Body):
     fires_at: datetime
 
 
+class PendingGroup(Body):
+    """Calls of one task that the code waits for together: of `count` calls `ended` have ended, `failed` of these
+    without success, and `in_flight` are queued or run."""
+
+    group_id: str
+    type: str
+    queue: str
+    started_event_id: int
+    count: int
+    ended: int
+    failed: int
+    in_flight: int
+
+
 class PendingChild(Body):
     workflow_id: str
     run_id: str
     type: str
     initiated_event_id: int
+
+
+class ResolutionView(Body):
+    note: str
+    identity: str
+    at: datetime
 
 
 class WorkflowView(Body):
@@ -260,14 +301,17 @@ class WorkflowView(Body):
     pending_activities: list[PendingActivity] = []
     pending_timers: list[PendingTimer] = []
     pending_children: list[PendingChild] = []
+    pending_groups: list[PendingGroup] = []
     pending_signals: int = 0  #: messages in the inbox
+    history_warning: str = ""  #: the history of an open run comes near its bound
+    resolution: ResolutionView | None = None  #: of a closed run: what people have done about it
 
 
 class FindWorkflows(Body):
-    """Runs of a namespace, newest first; as messages.Find. `lacks_version` (with `type`) asks for open runs whose
-    history has no marker of `ctx.patched` or `ctx.version` with this id (RPLY-20), those included whose code has not
-    come there yet. It reads histories, so one answer looks at so many runs only, and a page may be short, or empty,
-    although more follow: `next` tells."""
+    """Runs of a namespace, newest first; as messages.Find. `open` leaves out closed ones. `lacks_version` (with `type`)
+    asks for open runs whose history has no marker of `ctx.patched` or `ctx.version` with this id (RPLY-20), those
+    included whose code has not come there yet. It reads histories, so one answer looks at so many runs only, and a page
+    may be short, or empty, although more follow: `next` tells."""
 
     status: str | None = None
     type: str | None = None
@@ -277,6 +321,7 @@ class FindWorkflows(Body):
     limit: int = 50
     cursor: str | None = None
     lacks_version: str | None = None
+    open: bool = False
 
 
 class WorkflowPage(Body):
@@ -304,6 +349,21 @@ class HistoryReply(Body):
     closed: bool = False
 
 
+class GroupResults(Body):
+    """Results of a group of calls, in the order in which they arrived, from behind the first `after` of them on.
+    `group_id` is the `task_id` of its GroupStarted event."""
+
+    group_id: str
+    after: int = 0
+
+
+class GroupResultsReply(Body):
+    """Pages as they are stored: core.pages.unpack_results. `more`: ask again with as many more as they hold."""
+
+    pages: list[bytes]
+    more: bool = False
+
+
 # ------------------------------------------------------------------------------------------------------- workers
 class Turn(Body):
     """What the code of a run is to see next. The pages hold the events from `first` up to the WorkflowTaskStarted of
@@ -321,13 +381,15 @@ class Turn(Body):
 
 class Append(Body):
     """What the code asked for (turn_commands.py). `after` is the id of the last event that the worker knows; `final`
-    ends the turn; with `sticky` the worker has the run in memory after it."""
+    ends the turn; with `sticky` the worker has the run in memory after it. Behind the first append of a turn
+    `completed_event_id` is the id of the turn's WorkflowTaskCompleted; the server is faster where it is told."""
 
     lease: bytes
     after: int
     commands: list[TurnCommand]
     final: bool = True
     sticky: bool = True
+    completed_event_id: int = 0
 
 
 class Appends(Body):

@@ -4,6 +4,7 @@
     keys     reserve all keys, before any row is locked; read who holds those that were lost
     beats    heartbeats, in one fenced statement of their own
     succeed  jobs that simply succeeded, in one fenced statement too
+    advance  appends of steps, in another one
     resolve  workflow ids that commands name
     lock     the rows that commands name, skipping those held elsewhere, which go to the next batch
     read     what became of rows that were not there
@@ -22,30 +23,36 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from perdure.core import bulk, decide, turns
 from perdure.core import commands as c
-from perdure.core import decide, runs, turns
 from perdure.core.effects import Effect
 from perdure.core.errors import LeaseLost, NotFound, PerdureError
 from perdure.core.ids import Mint
-from perdure.core.model import Task
+from perdure.core.model import Key, Task
 from perdure.core.rounds import Rounds
 from perdure.core.states import Kind, State, is_closed
-from perdure.engine import exchange, sessions
+from perdure.engine import exchange, flow_changes, sessions
+from perdure.engine.advances import advance_all, are_advances
+from perdure.engine.ageing import Heads
 from perdure.engine.beats import beat
 from perdure.engine.chores import Chores, guard
+from perdure.engine.debounce import displace
 from perdure.engine.dispatch import Parked, assign, demands
+from perdure.engine.flow import Flow, Known
 from perdure.engine.gather import Item
 from perdure.engine.intake import Intake
 from perdure.engine.ledger import Ledger
-from perdure.engine.marks import Marks
+from perdure.engine.outbox import publish
 from perdure.engine.starts import Starts
-from perdure.engine.workflows import Histories, Items, Workflows
+from perdure.engine.streams import write_streams
+from perdure.engine.workflows import Items, Workflows
 from perdure.store.base import Batch as Rows
-from perdure.store.base import Doubled, Place
+from perdure.store.base import Doubled, Store
 
-Named = c.Complete | c.Cancel | c.Retry | c.Append | c.Addressed | c.Enqueue
+Named = c.Complete | c.Cancel | c.Retry | c.NoteBulk | c.Append | c.Addressed | c.Enqueue | c.ScheduleCommand
 """Commands about rows that they name."""
 _ADDRESSED = (c.Tell, c.Terminate, c.Pause, c.Reset)
+_CHORES = (c.Ring, c.Reap, c.Trim, c.TrimOutbox, c.Erase)
 
 
 class Batch:
@@ -63,17 +70,28 @@ class Batch:
         timed: Container[str] = (),
         doubled: bool = False,
         patient: bool = False,
-        histories: Histories,
+        recorded: frozenset[str] = frozenset(),
+        store: Store,
+        max_events: int,
+        known: Known,
+        heads: Heads,
     ) -> None:
         self.items = items
         self.polls = polls
         self.answers: list[tuple[Item, c.Outcome]] = []
         self.deferred: list[Item] = []
         self.ledger = Ledger()
+        self.flow = Flow(self.ledger, known)
         self.ready: list[Task] = []  #: tasks that this batch made ready
         self.heat: set[str] = set()  #: lanes to look at after the commit
         self.under_full: set[str] = set()
+        self.begun: list[Task] = []  #: actions on many jobs that this server drives from here on
+        self.published: set[str] = set()  #: namespaces of which there are new events
+        self.streamed: set[bytes] = set()  #: tasks whose streams have grown
         self.succeeded: set[bytes] = set()  #: tasks closed without a look at their rows
+        self._max_events = max_events
+        self._heads = heads
+        self._displacing: dict[Item, Key] = {}  #: enqueues that take the place of those that hold their keys
         self._mint = mint
         self._rounds = rounds
         self._clock = clock
@@ -82,22 +100,24 @@ class Batch:
         self._fresh: list[Parked] = []  #: polls that did not get leases of an earlier answer again
         self.timed: str | None = None  #: a lane in which a task with time-outs was met by an exchange
         self._exchange = False  #: all of this is one
-        self._workflows = Workflows(self.ledger, mint, rounds, histories)
-        self._onto: Items = []  #: starts that concern a run which is open
+        self._workflows = Workflows(self.ledger, mint, rounds, store, max_events)
+        self._starts = Starts()
         self._doubled = doubled  #: some of the ids that callers made are taken
         self._watched = watched  #: somebody waits here for these tasks to close
+        self._recorded = recorded  #: namespaces whose events are recorded
         self._patient = patient  #: wait for the lock of the one row that this batch names
         for item in items:
             if isinstance(item.command, c.Enqueue):
                 self._number(item.command)
         if not patient and exchange.fits(items, polls, self._is_simple):
-            self._exchange = polls[0].request.lanes[0] not in timed
+            [lane] = polls[0].request.lanes
+            self._exchange = lane not in timed and not heads.is_turn(lane) and not self.flow.touches([lane])
 
     @property
     def single(self) -> bool:
         """Whether all this batch sends is one writing statement."""
         if self._exchange:
-            return True
+            return not self._recorded
         if self.polls or not self.items or self._patient:
             return False
         match self.items[0].command:
@@ -105,9 +125,11 @@ class Batch:
                 return all(type(i.command) is c.Enqueue and not (i.command.key or i.command.minted) for i in self.items)
             case c.Heartbeat():
                 return all(isinstance(i.command, c.Heartbeat) for i in self.items)
-            case c.Complete():
+            case c.Complete() if not self._recorded:
                 simple = (i.command for i in self.items if self._is_simple(i))
                 return len({done.lease.task_id for done in simple if isinstance(done, c.Complete)}) == len(self.items)
+            case c.Append():
+                return are_advances(self.items, self._max_events)
             case _:
                 return False
 
@@ -119,56 +141,78 @@ class Batch:
         leased += self.ledger.posted_to()
         return [(task.session, task.id) for task in leased if task.session is not None]
 
-    async def run(self, rows: Rows, marks: Marks | None, monotonic: float) -> None:
+    async def run(self, rows: Rows) -> None:
         """All phases, within the transaction `rows`."""
         if self._exchange:
-            await self._run_exchange(rows, marks, monotonic)
+            await self._run_exchange(rows)
         else:
-            await self._run_phases(rows, marks, monotonic)
+            await self._run_phases(rows)
+            self._workflows.let_go()
+        if self._recorded:
+            self.published = await publish(rows, self.ledger, self.succeeded, self._recorded)
 
-    async def _run_phases(self, rows: Rows, marks: Marks | None, monotonic: float) -> None:
+    async def _run_phases(self, rows: Rows) -> None:
         work: dict[type, list[tuple[Item, Any]]] = {}
         for item in self.items:
             work.setdefault(type(item.command), []).append((item, item.command))
         enqueues = await self._let_in(rows, work.get(c.Enqueue, []))
+        scheduling = await self._workflows.schedules.resolve(rows, work)
         if beats := work.get(c.Heartbeat):
             answers, deferred = await beat(rows, beats, patient=self._patient)
             self.answers += answers
             self.deferred += deferred
+        if writes := work.get(c.WriteStream):
+            answers, deferred, self.streamed = await write_streams(rows, writes, patient=self._patient)
+            self.answers += answers
+            self.deferred += deferred
         named = [*await self._succeed(rows, work.get(c.Complete, [])), *work.get(c.Cancel, []), *work.get(c.Retry, [])]
         workflows = self._workflows
-        named += work.get(c.Append, [])
+        named += work.get(c.NoteBulk, [])
+        if appends := work.get(c.Append):
+            named += await self._advance(rows, appends)
         if addressed := [pair for kind in _ADDRESSED for pair in work.get(kind, ())]:
             named += await workflows.resolve(rows, addressed)
-        named += self._onto
+        named += [*self._starts.onto, *scheduling]
+        workflows.target({item: key.task_id for item, key in self._displacing.items()})
+        named += [(item, item.command) for item in self._displacing]
         main, gone = await self._lock(rows, named)
         self._put_off(named, await workflows.followed(rows, gone))
+        await workflows.recall(rows, named, gone)
         await sessions.serve(self, rows, [*work.get(c.OpenSession, []), *work.get(c.CloseSession, [])])
-        await self._claim(rows, marks, monotonic)
+        asked = await flow_changes.serve(self, rows, work)
+        await self._claim(rows)
         chores = Chores(self.ledger, workflows, self._mint, self._rounds)
-        await chores.read(rows, [*work.get(c.Ring, []), *work.get(c.Reap, []), *work.get(c.Trim, [])])
+        await chores.read(rows, [pair for kind in _CHORES for pair in work.get(kind, ())])
         await self._hang(rows, named, main, chores, enqueues)
         self._now = rows.now
         await self._learn(rows, workflows.lanes_of(named))
         for item, command in named:
             self._answer(item, self._decide, item, command, gone.get(main[item]))
-        self._hand_out(self._claimed)
         chores.decide(self._now)
+        self.deferred += workflows.schedules.create(self._now)
+        self.begun = chores.begun
+        await self.flow.open(rows, self._claimed, enqueues, self._fresh, self.under_full, asked)
+        self._hand_out(self._claimed)
         for item, command in enqueues:
-            self._answer(item, self._enqueue, command)
+            self._answer(item, self._enqueue, item, command)
+        for item, command in self._starts.joining:
+            self._answer(item, workflows.start_onto, item, command, None, self._now)
         self.answers += [*workflows.answers, *chores.answers]
+        self.answers += [(item, c.Did(self.flow.pulled)) for item, _ in work.get(c.Pull, ())]
         self._match()
         await self._flush(rows, [i for _, command in enqueues if command.minted and (i := command.task_id)])
 
     async def _hang(self, rows: Rows, named: Items, ids_of: dict[Item, bytes], chores: Chores, enqueues: Items) -> None:
         """What hangs on the rows that are locked by now: parents, runs, inboxes, request ids. Commands whose rows are
         not all to be had are deferred and removed from `named`; such alarms ring again."""
-        rows_of, job = self.ledger.rows, Kind.JOB
-        if all(task.kind is job for task in rows_of.values()):
+        rows_of, job, asking = self.ledger.rows, Kind.JOB, [*self._starts.joining, *self._starts.updating]
+        if not asking and all(task.kind is job for task in rows_of.values()):
             return
         workflows = self._workflows
         main = {item: ids_of[item] for item, _ in named}
         await chores.keep(partial(workflows.errands.read, rows))
+        await chores.keep(partial(workflows.groups.read, rows))
+        await chores.keep(partial(workflows.schedules.due, rows))
         children = [
             rows_of[i] for item, i in main.items() if i in rows_of and turns.may_close(item.command, rows_of[i])
         ]
@@ -180,7 +224,9 @@ class Batch:
         in_turn.update(task.id for tasks in self._claimed.values() for task in tasks)
         in_turn.update(task.id for parked in self.polls for task in parked.tasks)
         await workflows.read(rows, in_turn)
-        await workflows.reservations.reserve(rows, named, {command.task_id for _, command in enqueues})
+        starting = {command.task_id for _, command in enqueues}
+        await workflows.reservations.reserve(rows, [*named, *asking], starting)
+        await workflows.schedules.reserve(rows, named, starting)
         await workflows.read_first(named)
         for parked in self.polls:
             for task in parked.tasks:
@@ -193,19 +239,20 @@ class Batch:
         later = set(items)
         named[:] = [pair for pair in named if pair[0] not in later]
 
-    async def _run_exchange(self, rows: Rows, marks: Marks | None, monotonic: float) -> None:
+    async def _run_exchange(self, rows: Rows) -> None:
         [parked] = self.polls
         [lane] = parked.request.lanes
         done = exchange.Exchange()
         completions = [item.command for item in self.items if isinstance(item.command, c.Complete)]
         begun = _time()
-        await done.run(rows, completions, parked, marks.after(lane, monotonic) if marks else None, self._mint)
+        await done.run(rows, completions, parked, self._heads.after(lane), self._mint)
         took = _time() - begun
         self._succeeded(self.items, done.succeeded)
         if done.timed:
             self.timed = lane
             return
-        self._claimed_in(lane, done.claimed, marks, monotonic, under_full=done.under_full, took=took)
+        if self._heads.claimed(lane, done.claimed, under_full=done.under_full, took=took):
+            self.under_full.add(lane)
         for task in done.claimed:
             self._rounds.serve(lane, task.place or 0)
         self.ledger.leased(parked.tasks)
@@ -217,6 +264,8 @@ class Batch:
         if len(set(minted)) < len(minted):
             raise Doubled("two tasks of a batch have one id")
         await self.ledger.flush(rows)
+        await self.flow.flush(rows)
+        await self._workflows.reservations.release(rows)
         if minted and await rows.closed(minted):
             raise Doubled("a closed task has one of these ids")
 
@@ -238,15 +287,13 @@ class Batch:
         enqueues = await intake.free(await intake.new(enqueues) if self._doubled else enqueues)
         self.answers += intake.answers
         self.deferred += intake.deferred
-        return [*enqueues, *await self._let_start(rows, starts)] if starts else enqueues
-
-    async def _let_start(self, rows: Rows, starts: Items) -> Items:
-        intake = Starts(rows)
-        free = await intake.free(starts)
-        self.answers += intake.answers
-        self.deferred += intake.deferred
-        self._onto = [(item, item.command) for item in self._workflows.target(intake.onto)]
-        return free
+        self._displacing = intake.displacing
+        if starts:
+            enqueues += await self._starts.free(rows, starts)
+            self.answers += self._starts.answers
+            self.deferred += self._starts.deferred
+            self._workflows.target(self._starts.targets)
+        return enqueues
 
     async def _succeed(self, rows: Rows, completions: list[tuple[Item, Any]]) -> list[tuple[Item, Any]]:
         """Those of `completions` that need a look at their rows: other outcomes, tasks that somebody waits for here
@@ -282,6 +329,15 @@ class Batch:
         lease = done.lease
         return not (item.deferrals or self._patient or not lease.job or lease.task_id in self._watched)
 
+    async def _advance(self, rows: Rows, appends: Items) -> Items:
+        """Those of `appends` that need a look at their rows."""
+        if self._patient:
+            return appends
+        answers, deferred, others = await advance_all(rows, appends, self._max_events)
+        self.answers += answers
+        self.deferred += deferred
+        return others
+
     async def _lock(self, rows: Rows, named: list[tuple[Item, Any]]) -> tuple[dict[Item, bytes], dict[bytes, Task]]:
         """Lock the named rows into the ledger. Gives the main one of each item, and what became of those that are not
         open. Items whose row is held elsewhere are deferred and removed from `named`."""
@@ -297,7 +353,7 @@ class Batch:
             self._put_off(named, [item for item, found in ids_of.items() if not held.isdisjoint(found)])
         return {item: found[0] for item, found in ids_of.items()}, traces
 
-    async def _claim(self, rows: Rows, marks: Marks | None, monotonic: float) -> None:
+    async def _claim(self, rows: Rows) -> None:
         fresh: list[Parked] = []
         for parked in self.polls:
             request = parked.request
@@ -307,26 +363,12 @@ class Batch:
             if not parked.tasks:
                 fresh.append(parked)
         self._fresh = fresh
-        wanted = demands(fresh, (lambda lane: marks.after(lane, monotonic)) if marks else (lambda lane: None))
-        if not wanted:
-            return
-        begun = _time()
-        self._claimed = await rows.claim(wanted)
-        took = _time() - begun
-        for demand in wanted:
-            tasks = self._claimed.setdefault(demand.lane, [])
-            self._claimed_in(demand.lane, tasks, marks, monotonic, under_full=len(tasks) < demand.limit, took=took)
-            self.ledger.load(tasks)
-
-    def _claimed_in(
-        self, lane: str, tasks: list[Task], marks: Marks | None, monotonic: float, *, under_full: bool, took: float
-    ) -> None:
-        """These tasks were found ready in a lane, by a statement that took so many seconds."""
-        if under_full:
-            self.under_full.add(lane)
-        if marks:
-            last = Place(tasks[-1].priority, tasks[-1].place or 0, tasks[-1].id) if tasks else None
-            marks.claimed(lane, last, monotonic, count=len(tasks), under_full=under_full, took=took)
+        wanted = self.flow.widened(demands(fresh, self._heads.after))
+        if wanted:
+            self._claimed, exhausted = await self._heads.claim(rows, wanted)
+            self.under_full.update(exhausted)
+            for tasks in self._claimed.values():
+                self.ledger.load(tasks)
 
     async def _learn(self, rows: Rows, others: set[str] | None = None) -> None:
         """The highest stored round of lanes of old tasks, and of `others`, that this server sees for the first time."""
@@ -350,6 +392,8 @@ class Batch:
 
     def _decide(self, item: Item, command: Named, gone: Task | None) -> c.Outcome | None:
         workflows = self._workflows
+        if isinstance(command, c.ScheduleCommand):
+            return workflows.schedules.decide(item, command, self._now)
         match command:
             case c.Complete():
                 return self._complete(command, self.ledger.rows.get(command.lease.task_id) or gone)
@@ -363,13 +407,21 @@ class Batch:
                 return workflows.pause(item, command, gone, self._now)
             case c.Reset():
                 return workflows.reset(item, command, gone, self._now)
+            case c.Enqueue() if item in self._displacing:
+                holder = self._displacing[item]
+                old = self.ledger.rows.get(holder.task_id) or gone
+                effects, outcome = displace(command, holder, old, self._now, self._rounds)
+                self.ledger.apply(effects)
+                return outcome
             case c.Enqueue():
                 return workflows.start_onto(item, command, gone, self._now)
         task = self.ledger.rows.get(command.task_id) or gone
-        if task is None or task.namespace != command.namespace or task.kind not in decide.KEPT:
+        if task is None or task.namespace != command.namespace or not decide.is_whole(task):
             raise NotFound("there is no such task", field="task_id")
         if isinstance(command, c.Retry):
             self._apply(decide.retry(task, self._now, self._rounds))
+        elif isinstance(command, c.NoteBulk):
+            self._apply(bulk.note(task, command, self._now))
         elif task.kind == Kind.WORKFLOW and not is_closed(task.state):
             workflows.cancel(task, command, self._now)
         else:
@@ -390,11 +442,9 @@ class Batch:
     def _apply(self, effects: Iterable[Effect]) -> None:
         self._workflows.apply(effects, self._now)
 
-    def _enqueue(self, command: c.Enqueue) -> c.Outcome:
+    def _enqueue(self, item: Item, command: c.Enqueue) -> c.Outcome:
         if command.start is not None:
-            self._apply(runs.start(command, self._now, self._rounds))
-            assert command.task_id is not None
-            return c.Started(command.task_id)
+            return self._workflows.start(item, command, self._now)
         inserted = decide.enqueue(command, self._now, self._rounds)
         self.ledger.apply([inserted])
         return c.Enqueued(inserted.task.id, False, inserted.task.created_at)
@@ -407,9 +457,11 @@ class Batch:
             ]
             for lane, tasks in ready.items()
         }
+        still, refused = self.flow.screen(still)
         for parked, task in assign(self._fresh, still, self._workflows.sticky(still)):
             self._rounds.serve(task.lane, task.place or 0)
             guard(self.ledger, partial(self._lease, parked), task, self._now)
+        self.flow.settle(still, refused)
 
     def _lease(self, parked: Parked, task: Task, now: int) -> None:
         request = parked.request

@@ -7,7 +7,6 @@ from typing import Any
 from perdure.core import commands as c
 from perdure.core import decide
 from perdure.core.errors import LeaseLost
-from perdure.core.states import State
 from perdure.engine.gather import Item
 from perdure.store.base import Batch as Rows
 
@@ -45,7 +44,7 @@ async def beat(rows: Rows, beats: list[tuple[Item, Any]], *, patient: bool) -> t
         task = traces.get(task_id)
         if task_id in alive:
             answers.append((item, c.Alive(alive[task_id])))
-        elif task is not None and task.state == State.LEASED and task.lease == command.lease:
+        elif task is not None and decide.holds(task, command):
             deferred.append(item)  # held elsewhere
         else:
             answers.append((item, LeaseLost(decide.why_lost(task))))

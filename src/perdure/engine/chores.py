@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+from perdure.core import bulk, decide, ids, pulse
 from perdure.core import commands as c
-from perdure.core import decide, ids, pulse
 from perdure.core.ids import Mint
 from perdure.core.model import SECOND, Task
 from perdure.core.rounds import Rounds
@@ -32,6 +32,7 @@ class Chores:
     def __init__(self, ledger: Ledger, workflows: Workflows, mint: Mint, rounds: Rounds) -> None:
         self.answers: list[tuple[Item, c.Outcome]] = []
         self.due: list[tuple[Item, list[Task], Callable[[Task, int], Any]]] = []
+        self.begun: list[Task] = []  #: actions on many jobs whose alarm rang here
         self._ledger = ledger
         self._workflows = workflows
         self._mint = mint
@@ -50,6 +51,11 @@ class Chores:
                 case c.Trim(closed_before=before, limit=limit):
                     count = max(await rows.trim_closed(before, limit), await rows.trim_keys(limit, KEY_EXTENSION))
                     self.answers.append((item, c.Did(count)))
+                case c.TrimOutbox(events_before=events, streams_before=streams, limit=limit):
+                    count = max(await rows.trim_events(events, limit), await rows.trim_streams(streams, limit))
+                    self.answers.append((item, c.Did(count)))
+                case c.Erase(task_ids=task_ids):
+                    self.answers.append((item, c.Did(await rows.delete_closed(task_ids))))
         for _, tasks, _ in self.due:
             self._ledger.load(tasks)
 
@@ -79,14 +85,19 @@ class Chores:
     def decide(self, now: int) -> None:
         for item, tasks, decision in self.due:
             for task in tasks:
-                if self._ledger.rows[task.id] is task:  # not decided upon by another command of this batch
-                    guard(self._ledger, decision, task, now)
+                current = self._ledger.rows[task.id]
+                if current is task or task.kind is Kind.GROUP:  # else another command of this batch was about it
+                    guard(self._ledger, decision, current, now)
             self.answers.append((item, c.Did(len(tasks))))
 
     def _ring(self, task: Task, now: int, *, hold_until: int) -> None:
         if task.kind in (Kind.JOB, Kind.ACTIVITY):
             effects = decide.ring(task, now, self._mint, self._rounds, hold_until)
             self._workflows.apply(effects, now)
+        elif task.kind is Kind.BULK:
+            begun = bulk.begin(task, now)
+            self._workflows.apply([begun], now)
+            self.begun.append(begun.task)
         else:
             self._workflows.ring(task, now, hold_until)
 

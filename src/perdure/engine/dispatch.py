@@ -15,7 +15,7 @@ import msgspec
 
 from perdure.core.events import Event
 from perdure.core.model import Task
-from perdure.core.run import Run, UpdateRequest
+from perdure.core.run import Page, Run, UpdateRequest
 from perdure.store.base import Demand, Place
 
 FIRST_REPEAT = 0.05
@@ -28,11 +28,13 @@ MAX_CLAIM = 400  #: tasks that one batch claims in the first lanes of its polls;
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """A turn in hand: the run, the events that the turn begins with, and the updates that it sees."""
+    """A turn in hand: the run, the events that the turn begins with, and the updates that it sees. `history` is all
+    that there is before them, where the batch that leased the run has just written it."""
 
     run: Run
     events: list[Event]
     updates: list[UpdateRequest]
+    history: Page | None = None
 
 
 class PollRequest(msgspec.Struct, frozen=True):
@@ -112,6 +114,11 @@ class Dispatch:
     def waiting(self) -> bool:
         """Whether any poll is parked."""
         return any(lane.polls for lane in self._lanes.values())
+
+    @property
+    def lanes(self) -> Iterable[str]:
+        """Lanes with polls."""
+        return self._lanes
 
     async def poll(self, request: PollRequest) -> list[Task]:
         """Leased tasks, or none after `wait` seconds."""

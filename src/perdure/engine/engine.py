@@ -15,27 +15,36 @@ import asyncio
 import logging
 import random
 from collections.abc import Coroutine, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from perdure.core import commands as c
 from perdure.core.errors import Internal, InvalidArgument, OutcomeUnknown, Unavailable
+from perdure.core.history_size import MAX_EVENTS
 from perdure.core.ids import Mint
 from perdure.core.model import Task
 from perdure.core.rounds import MAX_LANES, Rounds
 from perdure.core.turn_commands import StartChildWorkflow
+from perdure.engine.ageing import Ageing, Heads
 from perdure.engine.alarms import Alarms
 from perdure.engine.apart import Apart
 from perdure.engine.batch import Batch
+from perdure.engine.bulk import BulkActions
 from perdure.engine.dispatch import Dispatch, Parked, PollRequest
+from perdure.engine.doctor import Doctor
 from perdure.engine.exchange import TIMED_SECONDS
+from perdure.engine.flow_service import FlowService
 from perdure.engine.gather import Gatherer, Item
 from perdure.engine.hints import Hints, Notice
+from perdure.engine.ledger import Overtaken
 from perdure.engine.marks import Marks
 from perdure.engine.nudges import Nudges
 from perdure.engine.outage import Outage
+from perdure.engine.outbox import Outbox
 from perdure.engine.retention import Retention
 from perdure.engine.service import Loop
 from perdure.engine.watches import Watches
+from perdure.engine.webhooks import Webhooks
 from perdure.store.base import CommitUnknown, DataFault, Doubled, KeysHeld, Refusal, Store, StoreFault
 
 log = logging.getLogger("perdure.engine")
@@ -57,9 +66,18 @@ _LONGEST_PAUSE = 2.0  #: seconds between tries while the database is away
 class Engine:
     """The one door to the rows of a store. Start it once; `apply`, `poll` and `watch` from the same event loop."""
 
-    def __init__(self, store: Store, *, mint: Mint | None = None, retention: float = RETENTION_SECONDS) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        mint: Mint | None = None,
+        retention: float = RETENTION_SECONDS,
+        max_history_events: int = MAX_EVENTS,
+        webhooks_to_private: bool = False,
+    ) -> None:
         self.store = store
         self.retention = retention  #: seconds that a closed task is kept
+        self.max_history_events = max_history_events  #: then a run has to close or to continue as new (RPLY-26)
         self.mint = mint or Mint()
         self.outage = Outage()
         self.watches = Watches(store)
@@ -68,6 +86,7 @@ class Engine:
         self._rounds = Rounds()
         self._timed: set[str] = set()  #: lanes in which tasks with time-outs were met lately
         self._marks = Marks() if store.dead_entries else None
+        self._ageing = Ageing()
         self._gatherer = Gatherer()
         self._work = asyncio.Event()
         self._runners: list[asyncio.Task[None]] = []
@@ -79,13 +98,20 @@ class Engine:
         self._learning = asyncio.Lock()
         self._learned: dict[str, float] = {}  #: lane -> when it was asked for, on the loop's clock
         self._stopping = False
+        self._bulk = BulkActions(store, self.apply, self.mint)
+        self.doctor = Doctor(store)
         self._alarms = Alarms(store, self.apply, lambda: self._loops[0].nudge())
         self._hints = Hints(
             store, self._heard_ready, self._heard_closed, lambda: self._loops[0].nudge(), self.nudges.tell
         )
         self._notice = Notice(store, self._look_at_all)
-        services = (self._alarms, Retention(self.apply, self.now, retention), self._hints, self._notice)
-        self._loops = [Loop(service, self.outage) for service in services]
+        self.flow = FlowService(store, self._rounds, self.apply, self.dispatch.heat, lambda: self._flow_loop.nudge())
+        self.outbox = Outbox(store, self.apply, self.now, retention)
+        self.webhooks = Webhooks(store, self.outbox, self.now, private=webhooks_to_private)
+        kept = Retention(self.apply, self.now, retention)
+        services = (self._alarms, kept, self._hints, self._notice, self.outbox, self.webhooks, self.doctor)
+        self._flow_loop = Loop(self.flow, self.outage)
+        self._loops = [*(Loop(service, self.outage) for service in services), self._flow_loop]
 
     def now(self) -> int:
         """The store's clock in microseconds, as far as known without asking."""
@@ -94,6 +120,8 @@ class Engine:
     async def start(self, *, services: bool = True) -> None:
         """Run batches; the store must be open. Without `services` nothing happens by itself (alarms, retention, hints):
         whoever steps the clock applies the chores."""
+        with suppress(StoreFault):  # the first batch tries again
+            await self.flow.load()
         for number in range(self.store.batches_in_flight):
             self._runners.append(asyncio.create_task(self._run(), name=f"perdure-batches-{number}"))
         for loop in self._loops if services else ():
@@ -117,6 +145,7 @@ class Engine:
         self._runners.clear()
         self._gatherer.put_back([*self._deferred, *self._apart])
         self._gatherer.fail(Unavailable("the server is stopping", retry_after=1.0))
+        await self.webhooks.stop()
         await self.watches.close()
 
     async def apply(self, commands: Sequence[c.Command]) -> list[c.Outcome]:
@@ -157,7 +186,7 @@ class Engine:
                 await self._work.wait()
                 continue
             items = self._gatherer.take()
-            polls = self.dispatch.take(_lanes_touched(items))
+            polls = self.dispatch.take(_lanes_touched(items) | self.flow.lanes_freed(items, self.dispatch.lanes))
             if items or polls:
                 await self._until_done(items, polls)
             for _ in range(_TURNS):
@@ -179,6 +208,9 @@ class Engine:
                 return await self._bisect(items, polls, InvalidArgument(f"the database refused a value: {fault}"))
             except KeysHeld:
                 return await self._set_apart(items, polls)
+            except Overtaken:  # whoever overtook it has committed, so this does not go on for ever
+                self._unserve(polls)
+                polls = []
             except StoreFault as fault:
                 if self._stopping:
                     return self._refuse(items, polls, unknown=isinstance(fault, CommitUnknown))
@@ -237,6 +269,8 @@ class Engine:
     async def _prepare(self, items: list[Item], polls: list[Parked], *, doubled: bool, patient: bool) -> Batch:
         """A batch whose lanes are known. Those seen for the first time are asked for one runner at a time, so that
         batches in flight keep the order of arrival."""
+        if not self.flow.loaded:  # nothing is handed out without a look at the limits
+            await self.flow.load()
         if lanes := self._to_learn(_lanes_touched(items)):
             async with self._learning:
                 if lanes := self._to_learn(lanes):  # the runner before may have asked for them
@@ -257,7 +291,11 @@ class Engine:
             timed=self._timed,
             doubled=doubled,
             patient=patient,
-            histories=self.store.histories,
+            store=self.store,
+            max_events=self.max_history_events,
+            known=self.flow.known,
+            heads=Heads(self._marks, self._ageing, asyncio.get_running_loop().time()),
+            recorded=await self.outbox.recorded(),
         )
 
     def _to_learn(self, lanes: set[str]) -> set[str]:
@@ -272,7 +310,7 @@ class Engine:
         """The transaction of a batch, committed or not at all."""
         try:
             async with self.store.batch(single=batch.single) as rows:
-                await batch.run(rows, self._marks, asyncio.get_running_loop().time())
+                await batch.run(rows)
         except CommitUnknown as unknown:
             if not await self._committed(unknown):
                 raise StoreFault(f"the commit did not happen: {unknown}") from unknown
@@ -319,8 +357,11 @@ class Engine:
     def _settle(self, batch: Batch, polls: list[Parked]) -> None:
         """The batch is committed: answer, hand over, wake whom it concerns."""
         closed = batch.ledger.closed
-        self.watches.closed(closed)
+        self.watches.closed(closed, batch.ledger.runs)
         self.watches.notify(batch.succeeded)
+        ended = [*(task.id for task in closed), *batch.succeeded]
+        if self.outbox.news:
+            self.outbox.news.tell([*batch.published, *batch.streamed, *ended])
         hungry: list[Parked] = []
         self.dispatch.release(parked for parked in polls if parked.tasks)
         for parked in polls:
@@ -338,12 +379,15 @@ class Engine:
         if self._marks is not None:
             for task in batch.ready:
                 self._marks.ahead(task)
-        self.dispatch.park_again(hungry, batch.under_full)
+        self.dispatch.park_again(hungry, batch.under_full | batch.flow.denied_lanes)
+        self.flow.note(batch.flow)
         self.dispatch.heat(batch.heat)
         nudges = batch.nudges()
         self.nudges.tell(nudges)
-        self._hints.tell(batch.heat, [*(task.id for task in closed), *batch.succeeded], nudges)
+        self._hints.tell(batch.heat, [*ended, *batch.streamed], nudges)
         self._alarms.note(batch.ledger.next_alarm())
+        for action in batch.begun:
+            self._stray(self._bulk.drive(action))
         for item in batch.items:
             if isinstance(item.command, (c.OpenSession, c.CloseSession)):
                 self.dispatch.forget(item.command.incarnation)
@@ -412,9 +456,11 @@ class Engine:
             self._look_at_all()
         else:
             self.watches.notify(task_ids)
+            self.outbox.heard(task_ids)
 
     def _look_at_all(self) -> None:
         self.watches.notify_all()
+        self.outbox.news.tell_all()
         self.dispatch.heat_all()
 
 
@@ -422,7 +468,7 @@ def _reserves_keys(command: c.Command) -> bool:
     match command:
         case c.Enqueue(key=key):
             return key is not None
-        case c.Tell() | c.Reset():
+        case c.Tell() | c.Reset() | c.PutSchedule() | c.TriggerSchedule():
             return True
         case c.Append(commands=wanted):
             return any(isinstance(one, StartChildWorkflow) for one in wanted)

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from msgspec import MsgspecError
 
-from perdure.core import decide, runs
+from perdure.core import decide, groups, runs
 from perdure.core.effects import Change, Effect
 from perdure.core.errands import Errand, arrive, errand_of
 from perdure.core.ids import Mint
@@ -108,7 +108,10 @@ class Errands:
             if self._ledger.rows[child.id] is not child:  # another command of this batch was about it
                 whole = False
                 continue
-            effects = runs.swept(child, self._ledger.runs.get(child.id), now, self._mint, self._rounds)
+            if child.kind is Kind.GROUP:  # which then looks after its calls, and itself
+                effects = groups.sweep(child, now)
+            else:
+                effects = runs.swept(child, self._ledger.runs.get(child.id), now, self._mint, self._rounds)
             whole = whole and not effects
             self._apply(effects, now)
         task, now = decide.own(task, now)

@@ -23,20 +23,33 @@ MAX_PASSED_OVER = 4  #: batches that bulk work waits for while others fill them;
 _FIRST, _CANCEL, _CHORE, _ENQUEUE, _BULK = range(5)
 _CLASS: dict[type, int] = {
     c.Heartbeat: _FIRST,
+    c.WriteStream: _FIRST,
     c.Complete: _FIRST,
     c.Append: _FIRST,
     c.OpenSession: _FIRST,
     c.CloseSession: _FIRST,
     c.Cancel: _CANCEL,
     c.Retry: _CANCEL,
+    c.NoteBulk: _CANCEL,
     c.Tell: _CANCEL,
     c.Terminate: _CANCEL,
     c.Pause: _CANCEL,
     c.Reset: _CANCEL,
+    c.PutSchedule: _CANCEL,
+    c.PauseSchedule: _CANCEL,
+    c.TriggerSchedule: _CANCEL,
+    c.BackfillSchedule: _CANCEL,
+    c.DeleteSchedule: _CANCEL,
+    c.PutLimit: _CANCEL,
+    c.PauseLimit: _CANCEL,
+    c.DeleteLimit: _CANCEL,
     c.Ring: _CHORE,
     c.Reap: _CHORE,
+    c.Pull: _CHORE,
     c.Enqueue: _ENQUEUE,
     c.Trim: _BULK,
+    c.Erase: _BULK,
+    c.TrimOutbox: _BULK,
 }
 _NEVER_REFUSED = (_FIRST, _CHORE)
 _SIZED = (_FIRST, _CANCEL, _ENQUEUE)

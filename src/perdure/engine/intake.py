@@ -22,6 +22,7 @@ class Intake:
         self._rows = rows
         self.answers: list[tuple[Item, c.Outcome]] = []
         self.deferred: list[Item] = []
+        self.displacing: dict[Item, Key] = {}  #: those that take the place of the task which holds their key
 
     async def new(self, enqueues: Enqueues) -> Enqueues:
         """Those whose id is new. The others were sent before, and are answered like the first time."""
@@ -58,12 +59,15 @@ class Intake:
             if name in reserved or (name in holders and holders[name] is None):
                 go_on.append((item, command))
             elif (holder := holders.get(name)) is not None:
-                self._answer(item, command, holder)
+                if name[2] == keys.DEBOUNCE and holder.task_id != command.task_id:
+                    self.displacing[item] = holder
+                else:
+                    self._answer(item, command, holder)
             else:
                 self.deferred.append(item)
         for item, command in repeats:
             name = keys.name(command)
-            if first[name][0] in self.deferred:
+            if first[name][0] in self.deferred or name[2] == keys.DEBOUNCE:
                 self.deferred.append(item)
             else:
                 self._answer(item, command, holders.get(name) or keys.reservation(first[name][1], now))
@@ -81,7 +85,7 @@ class Intake:
         if expired:
             traces = await self._rows.trace([key.task_id for key in expired.values()])
             for name, old in sorted(expired.items()):  # every batch in the same order: no deadlock
-                if keys.may_pass_on(traces.get(old.task_id)):
+                if keys.may_pass_on(old, traces.get(old.task_id)):
                     if await self._rows.replace_key(old, keys.reservation(first[name][1], now)):
                         holders[name] = None
                     else:

@@ -12,8 +12,10 @@ from enum import IntEnum
 
 from perdure.core.effects import (
     Append,
+    Arrive,
     Change,
     Close,
+    CopyPages,
     Delete,
     Effect,
     Insert,
@@ -24,10 +26,17 @@ from perdure.core.effects import (
     Record,
     Take,
 )
+from perdure.core.failures import is_dead
+from perdure.core.groups import result_page
 from perdure.core.model import Attempt, Task
 from perdure.core.run import Message, Page, Run
 from perdure.core.states import State
-from perdure.store.base import Batch, StoreFault
+from perdure.store.base import Batch
+
+
+class Overtaken(Exception):
+    """A key went to another task while this batch was about to pass it on: nothing was written, and the batch has to
+    look again."""
 
 
 class _Write(IntEnum):
@@ -56,12 +65,17 @@ class Ledger:
         self.runs: dict[bytes, Run] = {}
         self.inboxes: dict[bytes, list[Message]] = {}  #: of runs whose turn is looked at
         self._writes: dict[bytes, _Write] = {}
+        self._before: dict[bytes, Task | None] = {}  #: of rows that are written: what they were
         self._attempts: list[Attempt] = []
         self._put: dict[bytes, None] = {}  #: runs to write
+        self.first_pages: dict[bytes, Page] = {}  #: of histories that begin with this batch
         self._pages: list[Page] = []
+        self._arrived: dict[bytes, list[Arrive]] = {}  #: results of calls, by group
+        self._copies: list[CopyPages] = []
         self._posted: list[Message] = []
         self._taken: dict[bytes, int] = {}
         self._passed_on: list[PassOn] = []
+        self._continued: set[bytes] = set()  #: runs that close, and are followed by another one
         self._alarm: int | None = None  #: of leases that are written
 
     def load(self, tasks: Iterable[Task]) -> None:
@@ -74,6 +88,8 @@ class Ledger:
             write = _WRITES.get(type(effect))
             if write is not None:
                 self._write(effect.task, write)  # type: ignore[union-attr]
+                if type(effect) is Close and effect.continued:
+                    self._continued.add(effect.task.id)
                 continue
             match effect:
                 case Record(attempt):
@@ -83,16 +99,23 @@ class Ledger:
                     self._put[run.id] = None
                 case Append(page):
                     self._pages.append(page)
+                    if page.first == 1:
+                        self.first_pages[page.run_id] = page
                 case Post(message):
                     self._posted.append(message)
                     self.inboxes.setdefault(message.run_id, []).append(message)
                 case Take(run_id, seq):
                     self._taken[run_id] = seq
+                case Arrive(group_id):
+                    self._arrived.setdefault(group_id, []).append(effect)
+                case CopyPages():
+                    self._copies.append(effect)
                 case PassOn():
                     self._passed_on.append(effect)
 
     def _write(self, task: Task, write: _Write) -> None:
         before = self._writes.get(task.id)
+        self._before.setdefault(task.id, self.rows.get(task.id))
         if before is not None:
             if before is _Write.INSERT and write in (_Write.CLOSE, _Write.DELETE):
                 raise AssertionError("a task cannot be made and closed in one batch")
@@ -113,6 +136,22 @@ class Ledger:
     def closed(self) -> list[Task]:
         """Tasks that this batch closes and keeps."""
         return self._written(_Write.CLOSE)
+
+    def ended(self) -> list[Task]:
+        """Tasks whose leases this batch ends, as they were."""
+        leased = ((i, task) for i, task in self._before.items() if task is not None and task.state == State.LEASED)
+        return [task for task_id, task in leased if self.rows[task_id].state != State.LEASED]
+
+    @property
+    def made(self) -> list[Task]:
+        """Tasks that this batch makes."""
+        return self._written(_Write.INSERT)
+
+    @property
+    def put_off(self) -> list[Task]:
+        """Tasks of which an attempt ended in this batch, and that are open."""
+        ids = dict.fromkeys(attempt.task_id for attempt in self._attempts)
+        return [self.rows[task_id] for task_id in ids if self._writes.get(task_id) is _Write.CHANGE]
 
     def became_ready(self) -> tuple[list[Task], list[Task]]:
         """New tasks that are ready, whole; and older tasks that became ready."""
@@ -157,9 +196,23 @@ class Ledger:
             await batch.record(kept)
         if new:
             await batch.put_runs(new)
+        for group_id, arrived in self._arrived.items():
+            self._pages.append(result_page(group_id, arrived[0].number, [one.result for one in arrived]))
         if self._pages:
             await batch.append(self._pages)
+        if self._copies:
+            await batch.copy_pages(self._copies)
         await self._flush_inboxes(batch)
+        await self._flush_failures(batch)
+
+    async def _flush_failures(self, batch: Batch) -> None:
+        """What failed for good goes into its group; what was repeated is not counted there any more."""
+        dead = [task for task in self._written(_Write.CLOSE) if is_dead(task) and task.id not in self._continued]
+        if dead:
+            await batch.mark_failed(dead)
+        again = {old: task.id for task in self._written(_Write.INSERT) if (old := task.retry_of) is not None}
+        if again:
+            await batch.mark_retried(again)
 
     async def _flush_inboxes(self, batch: Batch) -> None:
         if self._posted:
@@ -168,4 +221,4 @@ class Ledger:
             await batch.take(self._taken)
         for passed in self._passed_on:
             if not await batch.replace_key(passed.old, passed.new):
-                raise StoreFault(f"key {passed.old.key!r} went to another task meanwhile")
+                raise Overtaken(f"key {passed.old.key!r} went to another task meanwhile")

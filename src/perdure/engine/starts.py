@@ -1,7 +1,8 @@
 """Starts of workflow runs: who may have the workflow id (RPLY-08, SIG-06).
 
 The key of a workflow id is held by its current run, the open one or the last. Its digest is the request that started
-it, so a start that is sent twice is one.
+it, so a start that is sent twice is one. Of several starts of an id in one batch the first that may have it gets it,
+and the others find an open run.
 """
 
 from __future__ import annotations
@@ -21,36 +22,43 @@ Items = list[tuple[Item, Any]]
 
 
 class Starts:
-    """Asks the database. `onto` are starts that concern an open run: they signal it, or take its place."""
+    """Those of one batch, and what became of them beside the runs that it makes."""
 
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
+    def __init__(self) -> None:
         self.answers: list[tuple[Item, c.Outcome]] = []
         self.deferred: list[Item] = []
-        self.onto: dict[Item, bytes] = {}
+        self.onto: Items = []  #: they tell an open run something, or take its place
+        self.joining: Items = []  #: they tell something to a run which this same batch makes
+        self.updating: Items = []  #: they make a run that begins with an update
+        self.targets: dict[Item, bytes] = {}  #: the runs that all these are about
 
-    async def free(self, starts: Items) -> Items:
+    async def free(self, rows: Rows, starts: Items) -> Items:
         """Those that get their id."""
-        first: dict[KeyName, tuple[Item, c.Enqueue]] = {}
+        wanted: dict[KeyName, Items] = {}
         for item, command in starts:
-            if first.setdefault(keys.name(command), (item, command))[0] is not item:
-                self.deferred.append(item)  # another start of this id is in the same batch
-        now = self._rows.now
-        reserved = await self._rows.reserve_keys([keys.reservation(command, now) for _, command in first.values()])
-        lost = [name for name in sorted(first) if name not in reserved]
-        holders = await self._rows.read_keys(lost) if lost else {}
-        traces = await self._rows.trace([key.task_id for key in holders.values()]) if holders else {}
-        free = [pair for name, pair in first.items() if name in reserved]
+            wanted.setdefault(keys.name(command), []).append((item, command))
+        reserved = await rows.reserve_keys([keys.reservation(group[0][1], rows.now) for group in wanted.values()])
+        lost = [name for name in sorted(wanted) if name not in reserved]
+        holders = await rows.read_keys(lost) if lost else {}
+        traces = await rows.trace([key.task_id for key in holders.values()]) if holders else {}
+        free = [wanted[name][0] for name in wanted if name in reserved]
         for name in lost:
-            item, command = first[name]
             holder = holders.get(name)
             if holder is None:
-                self.deferred.append(item)
-            elif await self._take_over(item, command, holder, traces.get(holder.task_id)):
-                free.append((item, command))
+                self.deferred.extend(item for item, _ in wanted.pop(name))
+                continue
+            last = traces.get(holder.task_id)
+            while wanted[name] and not await self._take_over(rows, *wanted[name][0], holder, last):
+                wanted[name].pop(0)
+            free += wanted[name][:1]
+        for group in wanted.values():
+            for item, command in group[1:]:
+                self._follow(item, command, group[0][1])
+        self.updating = [(item, command) for item, command in free if command.start.update is not None]
+        self.targets.update((item, command.task_id) for item, command in self.updating)
         return free
 
-    async def _take_over(self, item: Item, command: c.Enqueue, holder: Key, last: Task | None) -> bool:
+    async def _take_over(self, rows: Rows, item: Item, command: c.Enqueue, holder: Key, last: Task | None) -> bool:
         """Whether the id, which some run has, is this one's now."""
         start = command.start
         assert start is not None
@@ -58,23 +66,41 @@ class Starts:
             self.answers.append((item, c.Started(holder.task_id)))
             return False
         if last is not None and not is_closed(last.state):
-            self._conflict(item, command, start, holder)
+            if start.id_conflict == "terminate_existing" or (start.id_conflict == "use_existing" and start.tells):
+                self.onto.append((item, command))
+                self.targets[item] = holder.task_id
+            else:
+                self._conflict(item, command, holder.task_id)
             return False
         if not runs.may_follow(last, start.id_reuse):
             text = f"workflow {command.key!r} ran before, and its id may not be used again"
             self.answers.append((item, WorkflowAlreadyStarted(text, field="workflow_id", limit=start.id_reuse)))
             return False
-        if await self._rows.replace_key(holder, keys.reservation(command, self._rows.now)):
+        if await rows.replace_key(holder, keys.reservation(command, rows.now)):
             return True
         self.deferred.append(item)
         return False
 
-    def _conflict(self, item: Item, command: c.Enqueue, start: c.Start, holder: Key) -> None:
-        """The id belongs to an open run."""
-        if start.id_conflict == "terminate_existing" or (start.id_conflict == "use_existing" and start.signal):
-            self.onto[item] = holder.task_id
-        elif start.id_conflict == "use_existing":
-            self.answers.append((item, c.Started(holder.task_id, started=False)))
+    def _follow(self, item: Item, command: c.Enqueue, first: c.Enqueue) -> None:
+        """A start whose id `first` has got in this batch."""
+        start, run_id = command.start, first.task_id
+        assert start is not None
+        assert run_id is not None
+        if command.digest and command.digest == first.digest:
+            self.answers.append((item, c.Started(run_id)))
+        elif start.id_conflict == "terminate_existing":
+            self.deferred.append(item)  # a row cannot be made and closed in one batch
+        elif start.id_conflict == "use_existing" and start.tells:
+            self.joining.append((item, command))
+            self.targets[item] = run_id
+        else:
+            self._conflict(item, command, run_id)
+
+    def _conflict(self, item: Item, command: c.Enqueue, holder: bytes) -> None:
+        """The id belongs to an open run, to which this one has nothing to say."""
+        assert command.start is not None
+        if command.start.id_conflict == "use_existing":
+            self.answers.append((item, c.Started(holder, started=False)))
         else:
             text = f"a run of workflow {command.key!r} is open"
             self.answers.append((item, WorkflowAlreadyStarted(text, field="workflow_id")))

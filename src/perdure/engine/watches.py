@@ -8,11 +8,12 @@ so every watched id is looked at again after a second at the latest.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from perdure.core.errors import Unavailable
 from perdure.core.model import Task
+from perdure.core.run import Run
 from perdure.core.states import is_closed
 from perdure.store.base import Store, StoreFault
 
@@ -35,6 +36,7 @@ class Watches:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._waiting: dict[bytes, set[asyncio.Future[Task | None]]] = {}
+        self._runs: dict[bytes, Run] = {}  #: that closed while somebody waited, until nobody does
         self._reading: asyncio.Task[dict[bytes, Task]] | None = None
         self._readings: set[asyncio.Task[dict[bytes, Task]]] = set()
         self._wanted: set[bytes] = set()
@@ -82,6 +84,7 @@ class Watches:
             waiting.discard(news)
             if not waiting:
                 del self._waiting[task_id]
+                self._runs.pop(task_id, None)
 
     async def close(self) -> None:
         """No look goes on after the store is closed."""
@@ -90,10 +93,18 @@ class Watches:
             reading.cancel()
         await asyncio.gather(*readings, return_exceptions=True)
 
-    def closed(self, tasks: Iterable[Task]) -> None:
-        """A commit of this server closed these tasks."""
+    def closed(self, tasks: Iterable[Task], runs: Mapping[bytes, Run]) -> None:
+        """A commit of this server closed these tasks; `runs` has the workflow columns of those that are runs."""
         for task in tasks:
-            self._tell(task.id, task)
+            if task.id in self._waiting:
+                if task.id in runs:
+                    self._runs[task.id] = runs[task.id]
+                self._tell(task.id, task)
+
+    def run(self, task_id: bytes) -> Run | None:
+        """Within `news`: the workflow columns of the run, when it was this server's commit that closed it. What only
+        open runs have is as it was."""
+        return self._runs.get(task_id)
 
     def notify(self, task_ids: Iterable[bytes]) -> None:
         """Another server says that these tasks have closed."""

@@ -10,11 +10,12 @@ inboxes behind the locks, and asks core/ what follows.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+import logging
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from perdure.core import commands as c
-from perdure.core import decide, pages, runs, turns
+from perdure.core import decide, groups, pages, runs, turns
 from perdure.core import turn_commands as t
 from perdure.core.effects import Change, Close, Delete, Effect, PassOn, PutRun
 from perdure.core.errors import (
@@ -30,44 +31,58 @@ from perdure.core.events import (
     WorkflowExecutionSignaled,
     WorkflowExecutionStarted,
 )
+from perdure.core.history_size import MAX_EVENTS, crosses, warning
 from perdure.core.ids import Mint
+from perdure.core.ids import text as id_text
 from perdure.core.lanes import TURNS, lane
 from perdure.core.model import Key, Task
 from perdure.core.reset import reset
 from perdure.core.rounds import Rounds
-from perdure.core.run import Page, Run, UpdateRequest
+from perdure.core.run import Run, UpdateRequest
 from perdure.core.states import Kind, State, is_closed
 from perdure.core.turn_effects import KEY_LIFE, key_of
+from perdure.engine import inboxes
 from perdure.engine.dispatch import Prepared
 from perdure.engine.errands import Errands
 from perdure.engine.gather import Item
+from perdure.engine.groups import Groups
 from perdure.engine.ledger import Ledger
 from perdure.engine.reservations import Reservations
+from perdure.engine.schedules import Schedules
 from perdure.store.base import Batch as Rows
-from perdure.store.base import KeyName
+from perdure.store.base import KeyName, Store
 
-Histories = Callable[[Mapping[bytes, int], int], Awaitable[dict[bytes, list[Page]]]]
+log = logging.getLogger("perdure.engine")
+
 Items = list[tuple[Item, Any]]
 
 
 class Workflows:
-    """For one batch. `answers` are those to commands that end here."""
+    """For one batch. `answers` are those to commands that end here; `store` is for reading beside the batch what does
+    not change any more."""
 
-    def __init__(self, ledger: Ledger, mint: Mint, rounds: Rounds, histories: Histories) -> None:
+    def __init__(self, ledger: Ledger, mint: Mint, rounds: Rounds, store: Store, max_events: int = MAX_EVENTS) -> None:
         self.answers: list[tuple[Item, c.Outcome]] = []
         self.canceled: list[Task] = []  #: activities at work that their workflow does not want any more
         self._ledger = ledger
         self._mint = mint
         self._rounds = rounds
-        self._histories = histories
+        self._store = store
+        self._max_events = max_events
         self._names: dict[Item, KeyName] = {}  #: of runs that were addressed by workflow id alone
         self._targets: dict[Item, bytes] = {}
         self._holders: dict[Item, bytes] = {}  #: who has the workflow id
-        self.reservations = Reservations(ledger, self._targets)
+        self.reservations = Reservations(ledger, self._targets, store)
         self.errands = Errands(ledger, self.apply, self._lock, mint, rounds)
+        self.groups = Groups(ledger, self.apply, store, mint, rounds)
+        self.schedules = Schedules(ledger, self._targets, self._lock, self, store, mint, rounds)
         self._looked_for: set[bytes] = set()  #: rows that are in the ledger if they are open
         self._passed_on: dict[KeyName, bytes] = {}  #: workflow ids that this batch gives to another run: to which
         self._first: dict[bytes, WorkflowExecutionStarted] = {}
+
+    def let_go(self) -> None:
+        """All is decided. The parts know this and the rows in circles, which would be left to the garbage collector."""
+        del self.errands, self.groups, self.schedules
 
     # ------------------------------------------------------------------------------------------------- before locks
     async def resolve(self, rows: Rows, addressed: Items) -> Items:
@@ -107,10 +122,9 @@ class Workflows:
         reserved = await rows.reserve_keys([free[name] for name in sorted(free)]) if free else set()
         return {name: free[name] for name in reserved}
 
-    def target(self, onto: Mapping[Item, bytes]) -> Iterable[Item]:
+    def target(self, targets: Mapping[Item, bytes]) -> None:
         """These commands are about these runs."""
-        self._targets.update(onto)
-        return onto
+        self._targets.update(targets)
 
     def ids_of(self, item: Item) -> list[bytes]:
         """The rows that a command is about, the main one first."""
@@ -122,14 +136,14 @@ class Workflows:
                 return [command.lease.task_id, *named]
             case c.Reset():
                 return [self._targets[item], self._holders[item]]
-            case c.Cancel(task_id=task_id) | c.Retry(task_id=task_id):
+            case c.Cancel(task_id=task_id) | c.Retry(task_id=task_id) | c.NoteBulk(task_id=task_id):
                 return [task_id]
             case _:
                 return [self._targets[item]]
 
     def lanes_of(self, named: Items) -> set[str]:
         """Lanes in which these commands may make tasks ready, besides those of the rows that they name."""
-        lanes: set[str] = set()
+        lanes = self.schedules.lanes
         for _, command in named:
             if isinstance(command, c.Reset):
                 lanes.add(lane(command.namespace, command.task.queue, TURNS))
@@ -160,9 +174,26 @@ class Workflows:
         holders = await rows.read_keys(sorted(set(late.values()))) if late else {}
         return [i for i, name in late.items() if name in holders and holders[name].task_id != self._targets[i]]
 
+    async def recall(self, rows: Rows, named: Items, gone: Mapping[bytes, Task]) -> None:
+        """What was asked before of runs that have closed."""
+        closed = [
+            (item, command)
+            for item, command in (named if gone else ())
+            if isinstance(command, c.Tell)
+            and (run := gone.get(self._targets[item])) is not None
+            and is_closed(run.state)
+        ]
+        if closed:
+            await self.reservations.recall(rows, closed)
+
     async def relatives(self, rows: Rows, tasks: Iterable[Task]) -> set[bytes]:
-        """Lock the parents of these rows; the ids of those whose parent is held elsewhere."""
-        children = {task.id: task.parent_run_id for task in tasks if task.parent_run_id is not None}
+        """Lock the parents of these rows; the ids of those whose parent is held elsewhere. The run of a group is left
+        alone as long as it hears nothing."""
+        children = {
+            task.id: task.parent_run_id
+            for task in tasks
+            if task.parent_run_id is not None and (task.kind is not Kind.GROUP or groups.needs_run(task))
+        }
         held = await self._lock(rows, set(children.values()))
         return {task_id for task_id, parent in children.items() if parent in held}
 
@@ -184,13 +215,9 @@ class Workflows:
         if not ids:
             return
         ledger.runs.update(await rows.runs(ids))
-        after = {
-            i: run.inbox_taken
-            for i in ids
-            if i in in_turn and (run := ledger.runs.get(i)) is not None and run.inbox_count > run.inbox_taken
-        }
-        if after:
-            ledger.inboxes.update(await rows.inbox(after))
+        looked_at = [run for i in ids if i in in_turn and (run := ledger.runs.get(i)) is not None]
+        reset = {target for item, target in self._targets.items() if isinstance(item.command, c.Reset)}
+        ledger.inboxes.update(await inboxes.read(rows, looked_at, whole=reset))
 
     async def read_first(self, named: Items) -> None:
         """Event 1 of runs that may be followed by another one, which begins with the same. It never changes, so it is
@@ -203,7 +230,7 @@ class Workflows:
             and isinstance(command.commands[-1], (t.ContinueAsNew, t.FailWorkflow, t.CompleteWorkflow))
             and self._may_go_on(command)
         ]
-        for run_id, found in (await self._histories(dict.fromkeys(ids, 0), 1)).items() if ids else ():
+        for run_id, found in (await self._store.histories(dict.fromkeys(ids, 0), 1)).items() if ids else ():
             event = pages.unpack(found[0].data)[0].attributes
             assert isinstance(event, WorkflowExecutionStarted)
             self._first[run_id] = event
@@ -233,7 +260,9 @@ class Workflows:
             parent, run = ledger.rows.get(parent_id), ledger.runs.get(parent_id)
             if parent is None and parent_id not in self._looked_for:
                 raise AssertionError("nobody looked for the parent of a row that closes: it would wait for ever")
-            if parent is not None and run is not None and not is_closed(parent.state):
+            if parent is not None and parent.kind is Kind.GROUP and not is_closed(parent.state):
+                ledger.apply(groups.ended(parent, effect.task, now))
+            elif parent is not None and run is not None and not is_closed(parent.state):
                 child_run = ledger.runs.get(effect.task.id)
                 ledger.apply(runs.ended(parent, run, effect.task, child_run, now, self._rounds))
 
@@ -246,14 +275,16 @@ class Workflows:
 
     def begin(self, task: Task, now: int) -> Prepared:
         """Of a run that is leased: what its turn sees is fixed from here on."""
-        self._ledger.apply([PutRun(turns.begin(task, self._ledger.runs[task.id], now))])
+        messages = self._ledger.inboxes.get(task.id, ())
+        self._ledger.apply([PutRun(turns.begin(task, self._ledger.runs[task.id], messages, now))])
         return self.prepared(task)
 
     def prepared(self, task: Task) -> Prepared:
         """What the worker of a leased run is to be shown."""
         run = self._ledger.runs[task.id]
         events, updates = turns.prepared(task, run, self._ledger.inboxes.get(task.id, ()))
-        return Prepared(run, events, updates)
+        page = self._ledger.first_pages.get(task.id)
+        return Prepared(run, events, updates, page if page is not None and page.count == run.event_count else None)
 
     def append(self, command: c.Append, gone: Task | None, now: int) -> c.Outcome:
         task = self._ledger.rows.get(command.lease.task_id) or gone
@@ -274,8 +305,12 @@ class Workflows:
             now=now,
             mint=self._mint,
             rounds=self._rounds,
+            max_events=self._max_events,
         )
         self.apply(effects, now)
+        if isinstance(outcome, c.Appended) and crosses(run.event_count, outcome.last, self._max_events):
+            what = warning(outcome.last, self._max_events)
+            log.warning("workflow %r, run %s: %s", run.workflow_id, id_text(run.id), what)
         return outcome
 
     def complete(self, task: Task, command: c.Complete, now: int) -> c.Outcome:
@@ -295,8 +330,15 @@ class Workflows:
         self.apply(effects, now)
         return c.Changed(task.id, state)
 
+    def start(self, item: Item, command: c.Enqueue, now: int) -> c.Outcome:
+        """A start that has got its workflow id. An update that it brings is known by its id from now on."""
+        assert command.task_id is not None
+        self.reservations.asked_before(item)
+        self.apply(runs.start(command, now, self._rounds), now)
+        return c.Started(command.task_id)
+
     def start_onto(self, item: Item, command: c.Enqueue, gone: Task | None, now: int) -> c.Outcome | None:
-        """A start whose workflow id an open run has: that one is signaled, or closed and replaced."""
+        """A start whose workflow id an open run has: that one is told something, or closed and replaced."""
         start, target = command.start, self._targets[item]
         assert start is not None
         assert command.task_id is not None
@@ -305,13 +347,13 @@ class Workflows:
             return None  # it has closed since
         if start.id_conflict == "terminate_existing":
             self.apply(runs.terminate(task, run, "another run takes its place", "", now, self._mint), now)
-            self.apply(runs.start(command, now, self._rounds), now)
+            self.start(item, command, now)
             name = key_of(task.namespace, run.workflow_id)
             new = Key(*name, command.task_id, command.digest, now + command.key_life)
             self.apply([PassOn(Key(*name, target, b"", 0), new)], now)
             return c.Started(command.task_id)
-        if start.signal is not None and self.reservations.asked_before(item, command) is None:
-            self.apply(runs.post(task, run, [start.signal], now, self._rounds), now)
+        if start.tells and self.reservations.asked_before(item) is None:
+            self.apply(runs.tell(task, run, start, now, self._rounds), now)
         return c.Started(target, started=False)
 
     def tell(self, item: Item, command: c.Tell, gone: Task | None, now: int) -> c.Outcome | None:
@@ -323,11 +365,13 @@ class Workflows:
         if task is None or run is None:
             if self._may_be_followed(item):
                 return None
+            if (key := self.reservations.known(item)) is not None:
+                return _told(self._targets[item], key, command)
             runs.refuse_closed(gone or self._ledger.rows[self._targets[item]])
         assert task is not None
         assert run is not None
-        if (key := self.reservations.asked_before(item, command)) is not None:
-            return c.Told(task.id, key.task_id if isinstance(command.message, UpdateRequest) else None)
+        if (key := self.reservations.asked_before(item)) is not None:
+            return _told(task.id, key, command)
         match command.message:
             case WorkflowExecutionCancelRequested() as request:
                 self.apply(runs.cancel(task, run, request, now, self._mint, self._rounds), now)
@@ -418,6 +462,10 @@ class Workflows:
                 self.errands.deliver(task, now)
             case Kind.SWEEP:
                 self.errands.sweep(task, now)
+            case Kind.GROUP:
+                self.groups.ring(task, now)
+            case Kind.SCHEDULE:
+                self.schedules.ring(task, now)
             case _:
                 raise Internal(f"a {task.kind.name} has no alarm")
 
@@ -427,6 +475,11 @@ class Workflows:
         self.apply(runs.lose(task, self._ledger.runs[task.id], reason, now, self._rounds), now)
 
 
+def _told(run_id: bytes, key: Key, command: c.Tell) -> c.Told:
+    """The first answer to a message that was sent before, to this run or to one that it follows."""
+    return c.Told(run_id, key.task_id) if isinstance(command.message, UpdateRequest) else c.Told(key.task_id)
+
+
 _NO_NAME: KeyName = ("", "", "", "")
-_NAMING = (t.CancelActivity, t.CancelTimer, t.AcceptUpdate, t.RejectUpdate, t.CompleteUpdate)
+_NAMING = (t.CancelActivity, t.CancelGroup, t.CancelTimer, t.AcceptUpdate, t.RejectUpdate, t.CompleteUpdate)
 """Commands that are about a row which exists."""

@@ -18,7 +18,7 @@ from perdure.core.messages import TimeoutOptions
 from perdure.core.model import DEFAULT_RETRY, RetryPolicy
 from perdure.core.turn_commands import ScheduleActivity, StartChildWorkflow
 from perdure.sdk import operations
-from perdure.sdk.definition import Workflow, named
+from perdure.sdk.definition import AnyWorkflow, Workflow, named
 from perdure.sdk.hints import ANY, Hint
 from perdure.sdk.mint import mint_id
 from perdure.sdk.operations import ActivityHandle, ChildHandle, Handle, StepHandle
@@ -96,6 +96,27 @@ def activity(
     priority: int | None,
     activity_id: str,
 ) -> Callable[[], ActivityHandle]:
+    command = scheduled(ctx, task, payload, times, retries, queue, priority, activity_id)
+    result = task.result if isinstance(task, Task) else ANY
+
+    def begin() -> ActivityHandle:
+        command.activity_id = command.activity_id or str(ctx.number("activity"))
+        return operations.schedule(ctx, command, result)
+
+    return begin
+
+
+def scheduled(
+    ctx: WorkflowContext,
+    task: Task[..., Any] | str,
+    payload: Any,
+    times: tuple[Duration | None, Duration | None, Duration | None, Duration | None],
+    retries: RetryPolicy | int | None,
+    queue: str | None,
+    priority: int | None,
+    activity_id: str,
+) -> ScheduleActivity:
+    """The command, with what the @task says where nothing else is said."""
     known = task if isinstance(task, Task) else None
     if known is None and (not isinstance(task, str) or not task):
         raise InvalidArgument(f"{task!r} is no task", field="task", limit="a @task, or the name of one")
@@ -106,7 +127,7 @@ def activity(
         span(given if given is not None else default, field)
         for given, default, field in zip(times, defaults, _FIELDS, strict=True)
     )
-    command = ScheduleActivity(
+    return ScheduleActivity(
         task_id=mint_id(),
         activity_id=activity_id,
         activity_type=known.name if known else str(task),
@@ -119,13 +140,6 @@ def activity(
         retry=retry or (known.retry if known else None),
         priority=priority or (known.priority if known else 3),
     )
-    result = known.result if known else ANY
-
-    def begin() -> ActivityHandle:
-        command.activity_id = command.activity_id or str(ctx.number("activity"))
-        return operations.schedule(ctx, command, result)
-
-    return begin
 
 
 _FIELDS = ("schedule_to_start", "start_to_close", "schedule_to_close", "heartbeat")
@@ -144,15 +158,20 @@ def branch(
     function, *args = branch
     if not isinstance(function, Task):
         return step(ctx, name, function, tuple(args), retries, timeout)
+    return activity(ctx, function, payload_of(name, branch), (None, timeout, None, None), retries, None, None, "")
+
+
+def payload_of(name: str, branch: tuple[Any, ...]) -> Any:
+    """What the @task of a branch gets."""
+    function, *args = branch
     if len(args) > 1:
         raise InvalidArgument(f"{name}: task {function.name} takes one payload", field="branches", limit="1 payload")
-    payload = args[0] if args else None
-    return activity(ctx, function, payload, (None, timeout, None, None), retries, None, None, "")
+    return args[0] if args else None
 
 
 def child(
     ctx: WorkflowContext,
-    target: Workflow | str,
+    target: AnyWorkflow,
     payload: Any,
     *,
     workflow_id: str | None = None,

@@ -34,18 +34,22 @@ from perdure.core.messages import (
     Retry,
     TaskPage,
     TaskView,
+    Throttle,
     TimeoutOptions,
     WorkerView,
 )
 from perdure.core.model import RetryPolicy
 from perdure.sdk.batch import Batcher
 from perdure.sdk.converter import Converter
+from perdure.sdk.events import AsyncEvents
+from perdure.sdk.failures import AsyncFailures
 from perdure.sdk.handle import LONGEST_WAIT, OUTAGE_SECONDS, AsyncJob
 from perdure.sdk.hints import ANY, of_value
+from perdure.sdk.limits import AsyncLimits
 from perdure.sdk.mint import mint_id, mint_ids
 from perdure.sdk.plugin import DataConverter
-from perdure.sdk.runs import AsyncRuns
-from perdure.sdk.task import REGISTRY, Task
+from perdure.sdk.schedules import AsyncSchedules
+from perdure.sdk.task import REGISTRY, R, Task
 from perdure.sdk.transaction import Call, Value, enqueue_call, run, run_async
 
 COALESCED = 500
@@ -61,7 +65,10 @@ class TaskOptions(TypedDict, total=False):
     """What a call may say about a task; it overrules what `@task` says, option by option.
 
     Times are seconds or text such as "90s", `delay` also a timedelta; `delay` and `run_at` exclude each other. Tasks
-    that share a `fairness_key` in a queue share one turn. `retry` and `timeouts` replace the task's own as a whole.
+    that share a `fairness_key` in a queue share one turn; those with a `concurrency_key` "name:value" count against the
+    limit of that name. While a task of the same `singleton` is open, or one of the same `throttle` (key, period) was
+    made within the period, that one is returned; one with a `debounce`, and a delay, takes the place of the one before
+    it that has not begun. `retry` and `timeouts` replace the task's own as a whole.
     """
 
     delay: Duration | timedelta | None
@@ -69,23 +76,36 @@ class TaskOptions(TypedDict, total=False):
     queue: str | None
     priority: int | None
     fairness_key: str
+    concurrency_key: str
+    weight: int | None
+    singleton: str
+    throttle: tuple[str, Duration] | None
+    debounce: str
     retry: RetryPolicy | None
     timeouts: TimeoutOptions | None
     headers: dict[str, str] | None
 
 
 class TaskFilter(TypedDict, total=False):
-    """Which tasks a list shows. `limit` (50 by default, at most 1,000) is the size of a page."""
+    """Which tasks a list shows. `failure_group` shows the dead letters of a group that nobody has retried; `limit` (50
+    by default, at most 1,000) is the size of a page."""
 
     state: str | None
     queue: str | None
     type: str | None
     since: datetime | None
+    failure_group: str | None
     limit: int
     cursor: str | None
 
 
-class AsyncClient(AsyncRuns):
+class Edit(TypedDict, total=False):
+    """What a retry changes about a closed task."""
+
+    payload: object
+
+
+class AsyncClient(AsyncEvents, AsyncFailures, AsyncLimits, AsyncSchedules):
     """A client for one namespace, over any Service. Its calls raise the errors of core/errors.py. Of its
     `converters` the first one writes values, and all of them read."""
 
@@ -113,12 +133,12 @@ class AsyncClient(AsyncRuns):
 
     async def enqueue(
         self,
-        task: Task[..., Any] | str,
+        task: Task[..., R] | str,
         payload: object = None,
         *,
         idempotency_key: str | None = None,
         **options: Unpack[TaskOptions],
-    ) -> AsyncJob:
+    ) -> AsyncJob[R]:
         """A job that is committed. A repeated `idempotency_key` within 24 hours returns the first job.
 
         `task` is a @task, or a name when the function lives elsewhere; the options of a task that this process has
@@ -127,7 +147,7 @@ class AsyncClient(AsyncRuns):
         not arrive as it was sent), IdempotencyConflict (same key, other body), Unavailable.
         """
         new, own = self._new(task, payload, idempotency_key, options)
-        new.minted = mint_id() if idempotency_key is None else b""
+        new.minted = mint_id() if needs_id(new) else b""
         if self._coalesce:
             answer: asyncio.Future[Enqueued] = asyncio.get_running_loop().create_future()
             (self._batcher if idempotency_key is None else self._keyed).add((new, answer))
@@ -136,28 +156,28 @@ class AsyncClient(AsyncRuns):
 
     async def execute(
         self,
-        task: Task[..., Any] | str,
+        task: Task[..., R] | str,
         payload: object = None,
         *,
         timeout: Duration | None = None,
         idempotency_key: str | None = None,
         **options: Unpack[TaskOptions],
-    ) -> Any:
+    ) -> R:
         """Enqueue a job and wait for what it returns, in one request: the shortest way to a result. Like `enqueue` and
         then `AsyncJob.result`, whose errors it raises; after a WaitTimeout the job goes on."""
         begun = time.monotonic()
         limit = None if timeout is None else seconds(timeout, "timeout", most=LONGEST_WAIT)
         new, own = self._new(task, payload, idempotency_key, options)
-        new.minted = mint_id() if idempotency_key is None else b""
+        new.minted = mint_id() if needs_id(new) else b""
         reply = await self._send([new], MAX_WAIT_SECONDS if limit is None else min(limit, MAX_WAIT_SECONDS))
-        job = self._job(reply.tasks[0], own)
+        job: AsyncJob[R] = self._job(reply.tasks[0], own)
         if reply.closed is not None:
             return job.outcome(reply.closed)
         return await job.result(None if limit is None else max(0.0, limit - (time.monotonic() - begun)))
 
     async def enqueue_many(
-        self, task: Task[..., Any] | str, payloads: Iterable[object], **options: Unpack[TaskOptions]
-    ) -> list[AsyncJob]:
+        self, task: Task[..., R] | str, payloads: Iterable[object], **options: Unpack[TaskOptions]
+    ) -> list[AsyncJob[R]]:
         """A job for each payload, in order; returns when all are committed. Requests of up to 500 leave while the next
         ones are made, three at a time, so `payloads` may be a generator of more than fits in memory.
 
@@ -191,7 +211,7 @@ class AsyncClient(AsyncRuns):
         answers = await asyncio.gather(*requests, return_exceptions=True)
         if fault is not None:
             raise fault
-        jobs: list[AsyncJob] = []
+        jobs: list[AsyncJob[R]] = []
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
@@ -201,12 +221,12 @@ class AsyncClient(AsyncRuns):
     async def enqueue_in(
         self,
         connection: object,
-        task: Task[..., Any] | str,
+        task: Task[..., R] | str,
         payload: object = None,
         *,
         idempotency_key: str | None = None,
         **options: Unpack[TaskOptions],
-    ) -> AsyncJob:
+    ) -> AsyncJob[R]:
         """A job that exists if the transaction commits that `connection` is in, and never did if it rolls back. Its
         database is the PostgreSQL one of Perdure's store; whether there is a server does not matter here.
 
@@ -221,11 +241,11 @@ class AsyncClient(AsyncRuns):
     def enqueue_blocking_in(
         self,
         connection: object,
-        task: Task[..., Any] | str,
+        task: Task[..., R] | str,
         payload: object,
         idempotency_key: str | None,
         options: TaskOptions,
-    ) -> AsyncJob:
+    ) -> AsyncJob[R]:
         """`enqueue_in` on a connection whose methods block, for Perdure.enqueue_in."""
         call, own = self._call(task, payload, idempotency_key, options)
         return self._made(run(connection, call), own)
@@ -236,7 +256,7 @@ class AsyncClient(AsyncRuns):
         new, own = self._new(task, payload, idempotency_key, options)
         return enqueue_call(self._arguments(new)), own
 
-    def _made(self, row: tuple[Any, ...], own: Task[..., Any] | None) -> AsyncJob:
+    def _made(self, row: tuple[Any, ...], own: Task[..., R] | None) -> AsyncJob[R]:
         task_id, duplicate = row
         return AsyncJob(self, task_id, duplicate, ANY if own is None else own.result)
 
@@ -255,7 +275,7 @@ class AsyncClient(AsyncRuns):
         new.idempotency_key = idempotency_key
         return new, own
 
-    def job(self, id: str, task: Task[..., Any] | None = None) -> AsyncJob:
+    def job(self, id: str, task: Task[..., R] | None = None) -> AsyncJob[R]:
         """The handle of a task whose id is known; asks nobody. With its @task the result has the type that the function
         is annotated with, else plain JSON's."""
         return AsyncJob(self, id, result=ANY if task is None else task.result)
@@ -272,10 +292,12 @@ class AsyncClient(AsyncRuns):
         """Cancel a task: at once while it waits, cooperatively while it runs."""
         return await (await self.service()).cancel(Cancel(id, reason))
 
-    async def retry(self, id: str) -> AsyncJob:
-        """Run a task again: a waiting one now, a closed one as a new task. IllegalMove when there is nothing to
-        retry."""
-        reply = await (await self.service()).retry(Retry(id))
+    async def retry(self, id: str, **edit: Unpack[Edit]) -> AsyncJob:
+        """Run a task again: a waiting one now, a closed one as a new task, with another `payload` if one is given.
+        IllegalMove when there is nothing to retry; Conflict when it was retried with another payload before."""
+        value = edit.get("payload")
+        payload = self.converter.to_payloads(value, "payload", of_value(value)) if edit else None
+        reply = await (await self.service()).retry(Retry(id, payload))
         return AsyncJob(self, reply.task_id)
 
     async def queues(self) -> list[QueueView]:
@@ -286,7 +308,7 @@ class AsyncClient(AsyncRuns):
         """The registered worker processes, oldest first."""
         return (await (await self.service()).workers(ListWorkers())).workers
 
-    def _job(self, answer: Enqueued, own: Task[..., Any] | None) -> AsyncJob:
+    def _job(self, answer: Enqueued, own: Task[..., R] | None) -> AsyncJob[R]:
         if answer.error is not None:
             raise from_problem(answer.error)
         return AsyncJob(self, answer.task_id, answer.duplicate, ANY if own is None else own.result)
@@ -410,6 +432,11 @@ def _template(task: Task[..., Any] | str, own: Task[..., Any] | None, options: T
         run_at=options.get("run_at"),
         priority=(own.priority if own is not None else 3) if priority is None else priority,
         fairness_key=options.get("fairness_key", ""),
+        concurrency_key=options.get("concurrency_key", ""),
+        weight=options.get("weight") or (own.weight if own is not None else 1),
+        singleton=options.get("singleton", ""),
+        throttle=None if (throttle := options.get("throttle")) is None else Throttle(*throttle),
+        debounce=options.get("debounce", ""),
         retry=options.get("retry") or (own.retry if own is not None else None),
         timeouts=options.get("timeouts") or (own.timeouts if own is not None else None),
         headers=options.get("headers") or {},
@@ -425,9 +452,14 @@ def _name(task: Task[..., Any] | str) -> str:
     raise TypeError(f"{given} is not a task: decorate it with @task, or give the name of one")
 
 
+def needs_id(new: NewTask) -> bool:
+    """Whether a repeat is known by nothing else."""
+    return new.idempotency_key is None and not (new.singleton or new.throttle or new.debounce)
+
+
 def _with_ids(chunk: list[NewTask]) -> list[NewTask]:
     for new, minted in zip(chunk, mint_ids(len(chunk)), strict=True):
-        new.minted = minted
+        new.minted = minted if needs_id(new) else b""
     return chunk
 
 

@@ -8,6 +8,7 @@ sends; what that heartbeat answers (cancel, or lost) shows here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any, NoReturn
 
 from perdure.core.errors import Cancelled, CompleteLater, InvalidArgument, LeaseLost, PayloadTooLarge
@@ -15,8 +16,10 @@ from perdure.core.limits import MAX_PAYLOAD, MAX_TEXT, name
 from perdure.core.limits import progress as checked
 from perdure.core.messages import Delivery
 from perdure.core.model import Payloads, Progress
+from perdure.core.schedule_messages import SCHEDULED_AT
 from perdure.sdk.converter import PLAIN, Converter
 from perdure.sdk.hints import ANY, Hint
+from perdure.sdk.stream import StreamWriter
 from perdure.sdk.transaction import Call, complete_call, is_async, run, run_async
 
 OVER = ("lost", "timeout")
@@ -31,11 +34,13 @@ class Context:
         "_converter",
         "_delivery",
         "_stop",
+        "_stream",
         "handed_over",
         "pending_checkpoint",
         "pending_progress",
         "result",
         "state",
+        "stream_to",
     )
 
     def __init__(
@@ -46,6 +51,8 @@ class Context:
         self._converter = converter
         self.state = state  #: what the `lifespan` of the application has for its handlers; None without one
         self._stop = ""
+        self._stream: StreamWriter | None = None
+        self.stream_to: Callable[[StreamWriter], None] | None = None  #: where chunks are sent from, if anywhere
         self.pending_progress: Progress | None = None
         self.pending_checkpoint: Payloads | None = None
         self.result: Hint = ANY  #: what the handler is annotated to return
@@ -77,6 +84,12 @@ class Context:
     def headers(self) -> Mapping[str, str]:
         """What the enqueuer sent along."""
         return self._delivery.headers
+
+    @property
+    def scheduled_at(self) -> datetime | None:
+        """The nominal time of the firing that enqueued it, in UTC; None if no schedule did."""
+        given = self.headers.get(SCHEDULED_AT)
+        return None if given is None else datetime.fromisoformat(given)
 
     @property
     def task_token(self) -> bytes:
@@ -128,6 +141,22 @@ class Context:
         self.pending_progress = Progress(done, total, text)
         self._changed()
         self._raise_if_over()
+
+    @property
+    def stream(self) -> StreamWriter:
+        """What the handler says while it runs: `ctx.stream.write(chunk)`. Others read it with `job.stream()` as it is
+        written, and after the end. Raises InvalidArgument where there is none: in handlers that run in a process of
+        their own, and in steps of workflows."""
+        if self._stream is None:
+            if self.stream_to is None:
+                raise InvalidArgument("handlers in processes, and steps, have no stream", field="stream")
+            self._stream = StreamWriter(self._converter, self.stream_to)
+        return self._stream
+
+    @property
+    def stream_writer(self) -> StreamWriter | None:
+        """For the worker: its stream, if it was asked for."""
+        return self._stream
 
     def complete_in(self, connection: object, result: object = None) -> Any:
         """Record that the job succeeded with `result` (what the handler is annotated to return), in the transaction

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
 from perdure.core.errors import InvalidArgument
 from perdure.core.model import RetryPolicy
 from perdure.sdk import hints
 from perdure.sdk.handlers import Handler
 from perdure.sdk.hints import ANY, Hint
-from perdure.sdk.task import place
+from perdure.sdk.task import R, place
 
 WORKFLOWS: dict[str, Workflow] = {}
 """Every workflow of this process by name; what a worker runs unless it is told otherwise."""
@@ -35,8 +35,8 @@ class Bound(NamedTuple):
     handlers: list[tuple[str, Handler]]  #: with their kind
 
 
-class Workflow:
-    """A workflow of this process."""
+class Workflow(Generic[R]):
+    """A workflow of this process, whose result is an R."""
 
     def __init__(
         self,
@@ -138,7 +138,11 @@ def register(new: Workflow) -> Workflow:
     return new
 
 
-def named(target: Workflow | str) -> str:
+AnyWorkflow = Workflow[Any] | type[Any] | str
+"""What tells a workflow. Type checkers take a decorated class for the class that it was."""
+
+
+def named(target: AnyWorkflow) -> str:
     """The name of a workflow, given itself or its name."""
     if isinstance(target, Workflow):
         return target.name

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from perdure.core.durations import Duration, seconds
 from perdure.core.errors import TaskCanceled, TaskExpired, TaskFailed, Unavailable, WaitTimeout
@@ -14,6 +14,8 @@ from perdure.core.limits import MAX_WAIT_SECONDS
 from perdure.core.messages import Cancel, CancelReply, Get, TaskView
 from perdure.core.model import Failure
 from perdure.sdk.hints import ANY, Hint
+from perdure.sdk.stream import Chunk, blocking
+from perdure.sdk.task import R
 
 if TYPE_CHECKING:
     from perdure.sdk.client import AsyncClient
@@ -28,7 +30,7 @@ _RETRY_SECONDS = 0.2
 T = TypeVar("T")
 
 
-class AsyncJob:
+class AsyncJob(Generic[R]):
     """A handle to one task; made by a client, or by `client.job(id)` for an id that was kept."""
 
     __slots__ = ("_client", "_result", "duplicate", "id")
@@ -42,7 +44,7 @@ class AsyncJob:
     def __repr__(self) -> str:
         return f"<job {self.id}>"
 
-    async def result(self, timeout: Duration | None = None) -> Any:
+    async def result(self, timeout: Duration | None = None) -> R:
         """What the task returned: as the type that its function is annotated with when the @task is known here, else
         as plain JSON. None waits as long as it takes, 0 looks once.
 
@@ -53,11 +55,11 @@ class AsyncJob:
         limit = None if timeout is None else seconds(timeout, "timeout", most=LONGEST_WAIT)
         return self.outcome(await self._closed(limit))
 
-    def outcome(self, view: TaskView) -> Any:
+    def outcome(self, view: TaskView) -> R:
         """What the task returned, or the error that tells how it ended, from its view once it has closed."""
         match view.state:
             case "SUCCEEDED":
-                return self._client.converter.from_payloads(view.result or (), "result", self._result)
+                return cast("R", self._client.converter.from_payloads(view.result or (), "result", self._result))
             case "CANCELED":
                 raise TaskCanceled(view.cancel_reason or "")
             case "EXPIRED":
@@ -73,6 +75,12 @@ class AsyncJob:
         """Cancel it: at once while it waits, cooperatively while it runs. Harmless when repeated or too late."""
         service = await self._client.service()
         return await service.cancel(Cancel(self.id, reason))
+
+    def stream(self, offset: int = 0) -> AsyncIterator[Chunk]:
+        """What its handler gives to `ctx.stream`, chunk by chunk from a number on, as it comes, to the end of the task;
+        and after that as long as the task is kept. Where another attempt begins again, the first chunk of it says so
+        (`restarted`). Raises NotFound, and Unavailable when no server answered for 30 s."""
+        return self._client.stream(self.id, offset)
 
     async def _closed(self, limit: float | None) -> TaskView:
         """The view of the closed task. A server that is away for a moment is waited for like the task itself."""
@@ -120,12 +128,12 @@ class Runner(Protocol):
     def __call__(self, work: Coroutine[Any, Any, T], /) -> T: ...
 
 
-class Job:
+class Job(Generic[R]):
     """AsyncJob for code without an event loop: every call blocks."""
 
     __slots__ = ("_job", "_run")
 
-    def __init__(self, job: AsyncJob, run: Runner) -> None:
+    def __init__(self, job: AsyncJob[R], run: Runner) -> None:
         self._job = job
         self._run = run
 
@@ -140,9 +148,13 @@ class Job:
     def duplicate(self) -> bool:
         return self._job.duplicate
 
-    def result(self, timeout: Duration | None = None) -> Any:
+    def result(self, timeout: Duration | None = None) -> R:
         """See AsyncJob.result."""
         return self._run(self._job.result(timeout))
+
+    def stream(self, offset: int = 0) -> Iterator[Chunk]:
+        """See AsyncJob.stream."""
+        return blocking(self._job.stream(offset), self._run)
 
     def status(self) -> TaskView:
         return self._run(self._job.status())

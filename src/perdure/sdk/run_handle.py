@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 from perdure.core.durations import Duration, seconds
 from perdure.core.errors import (
@@ -22,6 +22,7 @@ from perdure.core.workflow_messages import (
     PauseWorkflow,
     QueryWorkflow,
     ResetWorkflow,
+    ResolveWorkflow,
     ResultWorkflow,
     RunReply,
     Signal,
@@ -35,12 +36,13 @@ from perdure.sdk.handle import LONGEST_WAIT, Runner, patiently
 from perdure.sdk.hints import ANY, Hint, of_value
 from perdure.sdk.history import WorkflowHistory, read_history
 from perdure.sdk.mint import mint_id
+from perdure.sdk.task import R
 
 if TYPE_CHECKING:
     from perdure.sdk.runs import AsyncRuns
 
 
-class AsyncWorkflowHandle:
+class AsyncWorkflowHandle(Generic[R]):
     """A handle to the runs of one workflow id: to the one of `run_id` if that is given, else to the current one, which
     is the open one or the last."""
 
@@ -58,7 +60,7 @@ class AsyncWorkflowHandle:
     def __repr__(self) -> str:
         return f"<workflow {self.id}>"
 
-    async def result(self, timeout: Duration | None = None, *, follow: bool = True) -> Any:
+    async def result(self, timeout: Duration | None = None, *, follow: bool = True) -> R:
         """What the workflow returned, as the type that its function is annotated with when that is known here, else as
         plain JSON. With `follow` a run that continued as new, was retried or repeated is followed to the last one. None
         waits as long as it takes, 0 looks once.
@@ -77,11 +79,11 @@ class AsyncWorkflowHandle:
             raise WaitTimeout(f"the workflow is still {view.status}")
         return self.outcome(view)
 
-    def outcome(self, view: WorkflowView) -> Any:
+    def outcome(self, view: WorkflowView) -> R:
         """What the workflow returned, or the error that tells how it ended, from the view of the closed run."""
         match view.status:
             case "COMPLETED":
-                return self._client.converter.from_payloads(view.result or (), "result", self._result)
+                return cast("R", self._client.converter.from_payloads(view.result or (), "result", self._result))
             case "CANCELLED":
                 raise TaskCanceled("the workflow was canceled" if view.failure is None else view.failure.message)
             case "TERMINATED":
@@ -175,7 +177,7 @@ class AsyncWorkflowHandle:
 
     async def reset(
         self, *, event_id: int | None = None, step: str | None = None, reason: str = ""
-    ) -> AsyncWorkflowHandle:
+    ) -> AsyncWorkflowHandle[R]:
         """Begin the run again, open or closed, as a new run of the workflow id, whose handle this returns. It keeps
         what the old one did up to the event `event_id`, or what came before the last step of the name `step`; of what
         the code asked for at the same time all is kept or nothing. Signals that came later are kept too. The old run is
@@ -186,6 +188,12 @@ class AsyncWorkflowHandle:
         body = ResetWorkflow(self.id, self.run_id, event_id, step, reason, request_id(), self._client.identity)
         reply = await self._client.sent(lambda service: service.reset_workflow(body))
         return AsyncWorkflowHandle(self._client, self.id, reply.run_id, True, self._result)
+
+    async def resolve(self, note: str) -> RunReply:
+        """Note what people have done about a run that has closed, such as one whose compensations failed; `describe`
+        shows it, and a later note takes its place. NotFound; IllegalMove while the run is open."""
+        body = ResolveWorkflow(self.id, note, self.run_id, self._client.identity)
+        return await self._client.sent(lambda service: service.resolve_workflow(body))
 
     async def describe(self) -> WorkflowView:
         """The run as it is now: its state, what it waits for, its open activities, timers and children."""
@@ -242,12 +250,12 @@ class AsyncUpdateHandle:
         return self._reply
 
 
-class WorkflowHandle:
+class WorkflowHandle(Generic[R]):
     """AsyncWorkflowHandle for code without an event loop: every call blocks."""
 
     __slots__ = ("_handle", "_run")
 
-    def __init__(self, handle: AsyncWorkflowHandle, run: Runner) -> None:
+    def __init__(self, handle: AsyncWorkflowHandle[R], run: Runner) -> None:
         self._handle = handle
         self._run = run
 
@@ -266,7 +274,7 @@ class WorkflowHandle:
     def started(self) -> bool:
         return self._handle.started
 
-    def result(self, timeout: Duration | None = None, *, follow: bool = True) -> Any:
+    def result(self, timeout: Duration | None = None, *, follow: bool = True) -> R:
         """See AsyncWorkflowHandle.result."""
         return self._run(self._handle.result(timeout, follow=follow))
 
@@ -319,9 +327,13 @@ class WorkflowHandle:
         """See AsyncWorkflowHandle.resume."""
         return self._run(self._handle.resume())
 
-    def reset(self, *, event_id: int | None = None, step: str | None = None, reason: str = "") -> WorkflowHandle:
+    def reset(self, *, event_id: int | None = None, step: str | None = None, reason: str = "") -> WorkflowHandle[R]:
         """See AsyncWorkflowHandle.reset."""
         return WorkflowHandle(self._run(self._handle.reset(event_id=event_id, step=step, reason=reason)), self._run)
+
+    def resolve(self, note: str) -> RunReply:
+        """See AsyncWorkflowHandle.resolve."""
+        return self._run(self._handle.resolve(note))
 
     def describe(self) -> WorkflowView:
         """See AsyncWorkflowHandle.describe."""

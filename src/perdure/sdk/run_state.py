@@ -11,6 +11,7 @@ from typing import Any
 
 from perdure.core.errors import InvalidArgument
 from perdure.core.events import Event, WorkflowExecutionCancelRequested, WorkflowExecutionStarted
+from perdure.core.group_events import CallResult
 from perdure.core.model import Payloads
 from perdure.core.turn_commands import TurnCommand
 from perdure.sdk.converter import PLAIN, Converter
@@ -57,6 +58,11 @@ class RunState:
         self.search_attributes = dict(begun.search_attributes)
         self._random.seed(begun.original_run_id or run_id.encode())
         return begun.input
+
+    def let_go(self) -> None:
+        """The run is over here. What it consists of refers to each other in circles: cut, it is gone at once, and not
+        when the garbage collector looks, which is work for each object of it."""
+        del self.handlers, self.logger
 
     # ----------------------------------------------------------------------------------------------- for the driver
     def _wait(self, operation: Operation[Any]) -> Any:
@@ -110,6 +116,14 @@ class RunState:
     # --------------------------------------------------------------------------------------------- for operations
     def issue(self, command: TurnCommand) -> Pending:
         return self._machine.issue(command)
+
+    def recorded_next(self) -> type[Any] | None:
+        """On replay: the event that the next command has to become."""
+        return self._machine.recorded_next()
+
+    def group_results(self, event_id: int) -> list[CallResult]:
+        """Of a group that has completed and began with this event; once, because they may be many."""
+        return self._machine.results.pop(event_id)
 
     @property
     def activation(self) -> int:

@@ -15,21 +15,21 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from perdure.client.base import Service
 from perdure.core.durations import Duration, seconds
-from perdure.core.errors import NotFound, ResourceExhausted, Unavailable, WorkflowClosed
+from perdure.core.errors import ResourceExhausted, Unavailable
 from perdure.core.limits import MAX_WAIT_SECONDS
 from perdure.core.model import RetryPolicy
-from perdure.core.workflow_messages import FindWorkflows, Signal, StartReply, StartWorkflow, WorkflowPage
+from perdure.core.workflow_messages import FindWorkflows, Signal, StartReply, StartWorkflow, Update, WorkflowPage
 from perdure.sdk.activity_handle import ActivityHandle, AsyncActivityHandle
 from perdure.sdk.converter import Converter
-from perdure.sdk.definition import WORKFLOWS, Workflow, named
+from perdure.sdk.definition import WORKFLOWS, AnyWorkflow, Workflow, named
 from perdure.sdk.handle import LONGEST_WAIT, OUTAGE_SECONDS
 from perdure.sdk.hints import ANY, Hint, of_value
 from perdure.sdk.run_handle import AsyncWorkflowHandle, WorkflowHandle, request_id
+from perdure.sdk.task import R
 
 T = TypeVar("T")
 
 _RETRY_SECONDS = (0.05, 2.0)
-_RUNS = 5  #: that an update-with-start may find closed, one after the other, before it gives up
 
 
 class RunOptions(TypedDict, total=False):
@@ -68,8 +68,9 @@ class RunOptions(TypedDict, total=False):
 
 class RunFilter(TypedDict, total=False):
     """Which runs a list shows. `status` is RUNNING, COMPLETED, FAILED, CANCELLED, TERMINATED, TIMED_OUT or
-    CONTINUED_AS_NEW; `limit` (50 by default, at most 1,000) is the size of a page. `lacks_version`, together with
-    `type`, asks for the open runs whose history has no marker of `ctx.patched` or `ctx.version` with this id."""
+    CONTINUED_AS_NEW; `open` leaves out closed ones; `limit` (50 by default, at most 1,000) is the size of a page.
+    `lacks_version`, together with `type`, asks for the open runs whose history has no marker of `ctx.patched` or
+    `ctx.version` with this id."""
 
     status: str | None
     type: str | None
@@ -79,6 +80,7 @@ class RunFilter(TypedDict, total=False):
     limit: int
     cursor: str | None
     lacks_version: str | None
+    open: bool
 
 
 class AsyncRuns:
@@ -91,8 +93,13 @@ class AsyncRuns:
         raise NotImplementedError
 
     async def start_workflow(
-        self, workflow: Workflow | str, input: object = None, *, id: str | None = None, **options: Unpack[RunOptions]
-    ) -> AsyncWorkflowHandle:
+        self,
+        workflow: Workflow[R] | type[Any] | str,
+        input: object = None,
+        *,
+        id: str | None = None,
+        **options: Unpack[RunOptions],
+    ) -> AsyncWorkflowHandle[R]:
         """A run that is committed. Of one `id` at most one run is open; without it the run gets a random one.
 
         `workflow` is a @workflow, or a name when the function lives elsewhere; the options of one that this process has
@@ -105,13 +112,13 @@ class AsyncRuns:
 
     async def execute_workflow(
         self,
-        workflow: Workflow | str,
+        workflow: Workflow[R] | type[Any] | str,
         input: object = None,
         *,
         id: str | None = None,
         timeout: Duration | None = None,
         **options: Unpack[RunOptions],
-    ) -> Any:
+    ) -> R:
         """Start a run and wait for what it returns, in one request if it is quick: `start_workflow` and then
         `AsyncWorkflowHandle.result`, whose errors it raises. After a WaitTimeout the run goes on."""
         begun = time.monotonic()
@@ -126,14 +133,14 @@ class AsyncRuns:
 
     async def signal_with_start(
         self,
-        workflow: Workflow | str,
+        workflow: Workflow[R] | type[Any] | str,
         input: object = None,
         *,
         id: str,
         signal: str,
         signal_input: object = None,
         **options: Unpack[RunOptions],
-    ) -> AsyncWorkflowHandle:
+    ) -> AsyncWorkflowHandle[R]:
         """Signal the open run of this id; if there is none, start one that has the signal from the beginning. One
         transaction, so many callers at once make one run and no signal is lost."""
         body = self._new_run(workflow, input, id, {"id_conflict": "use_existing", **options})
@@ -142,7 +149,7 @@ class AsyncRuns:
 
     async def update_with_start(
         self,
-        workflow: Workflow | str,
+        workflow: AnyWorkflow,
         input: object = None,
         *,
         id: str,
@@ -152,32 +159,25 @@ class AsyncRuns:
         timeout: Duration | None = None,
         **options: Unpack[RunOptions],
     ) -> Any:
-        """Update the open run of this id, which is started if there is none, and wait for the answer. Raises what
-        `AsyncWorkflowHandle.update` raises. Two transactions: a caller that dies between them has started a run
-        without an update."""
+        """Update the open run of this id, which is started if there is none, and wait for the answer: a start and an
+        update in one transaction, both or neither. Raises what `AsyncWorkflowHandle.update` raises."""
         body = self._new_run(workflow, input, id, {"id_conflict": "use_existing", **options})
-        update_id = update_id or request_id()
-        for left in reversed(range(_RUNS)):
-            handle = self._handle(await self._start(body), workflow)
-            try:
-                return await handle.update(update, update_input, id=update_id, timeout=timeout)
-            except (NotFound, WorkflowClosed):  # it closed just now: the next one is started
-                if not left:
-                    raise
-            body.request_id = request_id()
-        raise AssertionError
+        payloads = self.converter.to_payloads(update_input, "update_input", of_value(update_input))
+        body.update = Update(update_id or request_id(), update, payloads)
+        handle = self._handle(await self._start(body), workflow)
+        return await handle.update(update, update_input, id=body.update.update_id, timeout=timeout)
 
     def get_workflow_handle(
-        self, id: str, run_id: str | None = None, workflow: Workflow | str | None = None
-    ) -> AsyncWorkflowHandle:
+        self, id: str, run_id: str | None = None, workflow: Workflow[R] | type[Any] | str | None = None
+    ) -> AsyncWorkflowHandle[R]:
         """The handle of a workflow whose id is known; asks nobody. With its @workflow the result has the type that the
         function is annotated with."""
         return AsyncWorkflowHandle(self, id, run_id, result=_result(workflow))
 
     async def list_workflows(self, **filter: Unpack[RunFilter]) -> WorkflowPage:
-        """Runs that pass all filters, newest first; `next` of a page is the `cursor` of the next. A page of RUNNING
-        ones may be short although more follow, and one with `lacks_version` even empty: it reads histories, a bounded
-        part of them for each page."""
+        """Runs that pass all filters, newest first; `next` of a page is the `cursor` of the next. A page with
+        `lacks_version` may be short, or empty, although more follow: it reads histories, a bounded part of them for
+        each page."""
         return await (await self.service()).find_workflows(FindWorkflows(**filter))
 
     def get_activity_handle(
@@ -209,10 +209,10 @@ class AsyncRuns:
     async def _start(self, body: StartWorkflow) -> StartReply:
         return await self.sent(lambda service: service.start_workflow(body))
 
-    def _handle(self, reply: StartReply, workflow: Workflow | str) -> AsyncWorkflowHandle:
+    def _handle(self, reply: StartReply, workflow: Workflow[R] | type[Any] | str) -> AsyncWorkflowHandle[R]:
         return AsyncWorkflowHandle(self, reply.workflow_id, reply.run_id, reply.started, _result(workflow))
 
-    def _new_run(self, workflow: Workflow | str, input: object, id: str | None, options: RunOptions) -> StartWorkflow:
+    def _new_run(self, workflow: AnyWorkflow, input: object, id: str | None, options: RunOptions) -> StartWorkflow:
         if unknown := options.keys() - RunOptions.__annotations__.keys():
             known = ", ".join(RunOptions.__annotations__)
             raise TypeError(f"a workflow has no option {', '.join(sorted(unknown))}; it has {known}")
@@ -253,40 +253,45 @@ class Runs:
         raise NotImplementedError
 
     def start_workflow(
-        self, workflow: Workflow | str, input: object = None, *, id: str | None = None, **options: Unpack[RunOptions]
-    ) -> WorkflowHandle:
+        self,
+        workflow: Workflow[R] | type[Any] | str,
+        input: object = None,
+        *,
+        id: str | None = None,
+        **options: Unpack[RunOptions],
+    ) -> WorkflowHandle[R]:
         """See AsyncRuns.start_workflow."""
         return WorkflowHandle(self._run(self._app.start_workflow(workflow, input, id=id, **options)), self._run)
 
     def execute_workflow(
         self,
-        workflow: Workflow | str,
+        workflow: Workflow[R] | type[Any] | str,
         input: object = None,
         *,
         id: str | None = None,
         timeout: Duration | None = None,
         **options: Unpack[RunOptions],
-    ) -> Any:
+    ) -> R:
         """See AsyncRuns.execute_workflow."""
         return self._run(self._app.execute_workflow(workflow, input, id=id, timeout=timeout, **options))
 
     def signal_with_start(
         self,
-        workflow: Workflow | str,
+        workflow: Workflow[R] | type[Any] | str,
         input: object = None,
         *,
         id: str,
         signal: str,
         signal_input: object = None,
         **options: Unpack[RunOptions],
-    ) -> WorkflowHandle:
+    ) -> WorkflowHandle[R]:
         """See AsyncRuns.signal_with_start."""
         call = self._app.signal_with_start(workflow, input, id=id, signal=signal, signal_input=signal_input, **options)
         return WorkflowHandle(self._run(call), self._run)
 
     def update_with_start(
         self,
-        workflow: Workflow | str,
+        workflow: AnyWorkflow,
         input: object = None,
         *,
         id: str,
@@ -311,8 +316,8 @@ class Runs:
         )
 
     def get_workflow_handle(
-        self, id: str, run_id: str | None = None, workflow: Workflow | str | None = None
-    ) -> WorkflowHandle:
+        self, id: str, run_id: str | None = None, workflow: Workflow[R] | type[Any] | str | None = None
+    ) -> WorkflowHandle[R]:
         """See AsyncRuns.get_workflow_handle."""
         return WorkflowHandle(self._app.get_workflow_handle(id, run_id, workflow), self._run)
 
@@ -335,11 +340,12 @@ class Runs:
         return ActivityHandle(handle, self._run)
 
 
-def _own(workflow: Workflow | str | None) -> Workflow | None:
+def _own(workflow: AnyWorkflow | None) -> Workflow | None:
     """The workflow, if this process has it."""
-    return WORKFLOWS.get(workflow) if isinstance(workflow, str) else workflow
+    known = WORKFLOWS.get(workflow) if isinstance(workflow, str) else workflow
+    return known if isinstance(known, Workflow) else None
 
 
-def _result(workflow: Workflow | str | None) -> Hint:
+def _result(workflow: AnyWorkflow | None) -> Hint:
     own = _own(workflow)
     return ANY if own is None else own.result

@@ -7,30 +7,38 @@ without the module: moving the function to another file strands nothing. Two fun
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, overload
 
 from perdure.core.durations import Duration, seconds
 from perdure.core.errors import InvalidArgument
-from perdure.core.limits import MAX_PRIORITY
+from perdure.core.limits import MAX_PRIORITY, MAX_SLOTS, starts_of
 from perdure.core.messages import TimeoutOptions
 from perdure.core.model import DEFAULT_RETRY, RetryPolicy
 from perdure.sdk import hints
 from perdure.sdk.retry import AfterError, retry_policy
 
 P = ParamSpec("P")
-R = TypeVar("R")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    R = TypeVar("R", default=Any)
+else:
+    from typing import TypeVar
+
+    R = TypeVar("R")
+"""What a task or a workflow returns in the end. Type checkers take it for Any where only a name is known."""
 
 REGISTRY: dict[str, Task[..., Any]] = {}
 """Every task of this process by name; what a worker runs unless it is told otherwise."""
 
 
 class Task(Generic[P, R]):
-    """A durable function. Calling it runs the function here and now, without a queue."""
+    """A durable function, whose result is an R. Calling it runs the function here and now, without a queue."""
 
     def __init__(
         self,
-        function: Callable[P, R],
+        function: Callable[P, Any],
         name: str,
         queue: str = "default",
         retry: RetryPolicy | None = None,
@@ -39,6 +47,8 @@ class Task(Generic[P, R]):
         weight: int = 1,
         process: bool = False,
         after_error: AfterError | None = None,
+        concurrency: int | None = None,
+        rate: str | None = None,
     ) -> None:
         self.function = function
         self.name = name
@@ -49,21 +59,47 @@ class Task(Generic[P, R]):
         self.weight = weight
         self.process = process
         self.after_error = after_error or AfterError()
+        self.concurrency = concurrency
+        self.rate = rate
         self.payload, self.result = hints.of_function(function)
         self.is_async = inspect.iscoroutinefunction(function)
         self.__doc__ = function.__doc__
         self.__name__ = name
         self.__wrapped__ = function
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<task {self.name} of {place(self.function)}>"
 
 
+if TYPE_CHECKING:
+
+    class PlainTask(Task[P, R]):
+        """What type checkers know of one that is called like any function."""
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    class AsyncTask(Task[P, R]):
+        """And of one whose function is async."""
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...
+
+
+class Decorate(Protocol):
+    """What `@task(...)` does to a function."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> PlainTask[P, R]: ...
+
+
 @overload
-def task(function: Callable[P, R], /) -> Task[P, R]: ...
+def task(function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
+@overload
+def task(function: Callable[P, R], /) -> PlainTask[P, R]: ...
 @overload
 def task(
     *,
@@ -80,7 +116,9 @@ def task(
     process: bool = False,
     retry_if: Callable[[BaseException], bool] | None = None,
     retries_for: Mapping[type[BaseException], RetryPolicy | int] | None = None,
-) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    concurrency: int | None = None,
+    rate: str | None = None,
+) -> Decorate: ...
 def task(
     function: Callable[..., Any] | None = None,
     /,
@@ -98,6 +136,8 @@ def task(
     process: bool = False,
     retry_if: Callable[[BaseException], bool] | None = None,
     retries_for: Mapping[type[BaseException], RetryPolicy | int] | None = None,
+    concurrency: int | None = None,
+    rate: str | None = None,
 ) -> Any:
     """Make a durable task of `def f(ctx, payload)` or `async def f(ctx, payload)`; bare or with options.
 
@@ -110,13 +150,16 @@ def task(
     heartbeat_timeout  longest silence of the worker while an attempt runs
     lease              life of the lease without heartbeats, 30 s by default: how soon a vanished worker is noticed
     priority           1 first to 5 last
-    weight             how many of a worker's slots a run takes; one that has fewer gives all it has
+    weight             how many slots a run takes, of its worker and of every limit (docs/flow-control.md); where there
+                       are fewer it takes all
     process            run in a child process of the worker: for plain functions that compute. It can be killed, so
                        cancel and time-out end it whatever it does, and a crash ends only its own attempt. The function
                        must be at the top level of a module
     retry_if           asked with the exception of an attempt that failed: False ends the task, whatever attempts remain
     retries_for        exception classes with what `retries` takes, for errors of the first class that fits (subclasses
                        too); within the `max_attempts` of `retries`, which count all attempts
+    concurrency        slots of all that run at once, in all workers: the limit of this type, unless an operator sets it
+    rate               how often runs may start, such as "10/s" or "100/m"; the same
 
     FatalError and RetryableError decide by themselves, before `retry_if` and `retries_for`. Payload and result have the
     types that the function is annotated with (docs/handlers.md). Times are seconds or text such as "10m" or "1h30m".
@@ -126,17 +169,22 @@ def task(
     """
     _check_integer(priority, "priority", MAX_PRIORITY)
     _check_integer(weight, "weight", None)
+    if concurrency is not None:
+        _check_integer(concurrency, "concurrency", MAX_SLOTS)
+    if rate is not None:
+        starts_of(rate)
     times = (schedule_to_start, timeout, schedule_to_close, heartbeat_timeout, lease)
     limits = None if times == (None,) * len(times) else _timeouts(*times)
     retry = None if retries is None else retry_policy(retries, "retries")
     after_error = AfterError.of(retry_if, retries_for or {}, retry or DEFAULT_RETRY)
 
-    def decorate(function: Callable[P, R]) -> Task[P, R]:
+    def decorate(function: Callable[P, Any]) -> Task[P, Any]:
         _check(function)
         if process:
             _check_loadable(function)
         known_as = name if name is not None else function.__name__
-        return _register(Task(function, known_as, queue, retry, limits, priority, weight, process, after_error))
+        options = (queue, retry, limits, priority, weight, process, after_error, concurrency, rate)
+        return _register(Task(function, known_as, *options))
 
     return decorate if function is None else decorate(function)
 

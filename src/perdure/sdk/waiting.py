@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from perdure.core.events import Event
+from perdure.core.group_events import CallResult
 from perdure.core.model import Failure, Payloads
 from perdure.core.turn_commands import TurnCommand
 
@@ -100,6 +101,7 @@ class Commands(Protocol):
     """What `ctx` needs of the machine (worker/machine.py)."""
 
     read_only: str  #: what is running that may not issue anything; empty: nothing of the kind
+    results: dict[int, list[CallResult]]  #: of groups that have completed, by the event that began each
 
     @property
     def now(self) -> int: ...
@@ -109,3 +111,4 @@ class Commands(Protocol):
     def replaying(self) -> bool: ...
     def issue(self, command: TurnCommand) -> Pending: ...
     def version(self, name: str, newest: int, deprecated: bool = False) -> int | None: ...
+    def recorded_next(self) -> type[Any] | None: ...

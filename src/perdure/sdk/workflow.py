@@ -22,22 +22,68 @@ As with tasks, servers store only the name. An object of the class is made for e
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from perdure.core.durations import Duration, seconds
 from perdure.core.model import RetryPolicy
 from perdure.sdk.definition import MARK, WORKFLOWS, Declared, Workflow, check, register
 from perdure.sdk.retry import retry_policy
-from perdure.sdk.task import place
+from perdure.sdk.task import R, place
 from perdure.sdk.workflow_context import CURRENT
 
 __all__ = ["WORKFLOWS", "Workflow", "workflow"]
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class WorkflowOptions(TypedDict, total=False):
+    """What `@workflow(...)` may say; see there."""
+
+    name: str | None
+    queue: str
+    retries: RetryPolicy | int | None
+    execution_timeout: Duration | None
+    run_timeout: Duration | None
+
+
+class _Runs(Protocol[R_co]):
+    """A class of workflows."""
+
+    @property
+    def run(self) -> Callable[..., R_co]: ...
+
+
+class _Decorate(Protocol):
+    """What `@workflow(...)` does."""
+
+    @overload
+    def __call__(self, function: type[_Runs[Coroutine[Any, Any, R]]], /) -> Workflow[R]: ...
+    @overload
+    def __call__(self, function: type[_Runs[R]], /) -> Workflow[R]: ...
+    @overload
+    def __call__(self, function: Callable[..., Coroutine[Any, Any, R]], /) -> Workflow[R]: ...
+    @overload
+    def __call__(self, function: Callable[..., R], /) -> Workflow[R]: ...
 
 
 class _Decorator:
     """The object `workflow`."""
 
+    @overload
+    def __call__(
+        self, function: type[_Runs[Coroutine[Any, Any, R]]], /, **options: Unpack[WorkflowOptions]
+    ) -> Workflow[R]: ...
+    @overload
+    def __call__(self, function: type[_Runs[R]], /, **options: Unpack[WorkflowOptions]) -> Workflow[R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[..., Coroutine[Any, Any, R]], /, **options: Unpack[WorkflowOptions]
+    ) -> Workflow[R]: ...
+    @overload
+    def __call__(self, function: Callable[..., R], /, **options: Unpack[WorkflowOptions]) -> Workflow[R]: ...
+    @overload
+    def __call__(self, /, **options: Unpack[WorkflowOptions]) -> _Decorate: ...
     def __call__(
         self,
         function: Any = None,

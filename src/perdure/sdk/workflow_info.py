@@ -9,6 +9,7 @@ from uuid import UUID
 
 from perdure.core.events import Event, WorkflowExecutionStarted
 from perdure.core.model import Failure
+from perdure.core.schedule_messages import SCHEDULED_AT
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -40,9 +41,15 @@ class Info:
     parent: Parent | None = None
     root_workflow_id: str = ""  #: of the outermost parent
     root_run_id: str = ""
-    last_result: object = None  #: of the last run that completed, for cron workflows
+    last_result: object = None  #: of the last run that completed, for cron and scheduled workflows
     last_failure: Failure | None = None  #: of the run before, where that failed
     headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def scheduled_at(self) -> datetime | None:
+        """The nominal time of the firing that started it, in UTC; None if no schedule did."""
+        given = self.headers.get(SCHEDULED_AT)
+        return None if given is None else datetime.fromisoformat(given)
 
     @classmethod
     def of(cls, event: Event, run_id: str, last_result: object) -> Info:

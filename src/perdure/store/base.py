@@ -17,10 +17,15 @@ from typing import Protocol
 
 import msgspec
 
+from perdure.core.advance import Advance
 from perdure.core.commands import Complete, Heartbeat
+from perdure.core.effects import CopyPages
 from perdure.core.model import Attempt, Key, Pulse, Task, WorkerSession
 from perdure.core.run import Message, Page, Run
 from perdure.store.census import LaneCount
+from perdure.store.failures import FailureBatch, FailureStore
+from perdure.store.flow import FlowBatch, FlowStore
+from perdure.store.outbox import OutboxBatch, OutboxStore
 
 KeyName = tuple[str, str, str, str]
 """(namespace, app, kind, key)."""
@@ -96,6 +101,9 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     since: int | None = None  #: created_at at or after
     kind: int | None = None
     workflow_id: str | None = None
+    without_type: str | None = None  #: all types but this one
+    open: bool = False  #: open tasks only
+    group: int | None = None  #: dead letters of this group that nobody has retried
 
 
 class ApiKey(msgspec.Struct, frozen=True):
@@ -107,7 +115,7 @@ class ApiKey(msgspec.Struct, frozen=True):
     created_at: int
 
 
-class Batch(Protocol):
+class Batch(FailureBatch, FlowBatch, OutboxBatch, Protocol):
     """One transaction. Leaving the context commits; leaving it by an exception rolls back."""
 
     @property
@@ -130,6 +138,10 @@ class Batch(Protocol):
 
     async def replace_key(self, old: Key, new: Key) -> bool:
         """Give the key to `new.task_id` if `old.task_id` still holds it; False when it does not."""
+        ...
+
+    async def free_keys(self, keys: Sequence[Key]) -> None:
+        """Delete keys that this batch has reserved and has no use for. Names in `keys` are distinct."""
         ...
 
     # rows ------------------------------------------------------------------------------------------------------
@@ -219,9 +231,9 @@ class Batch(Protocol):
         with it: a lock wait keeps the old snapshot."""
         ...
 
-    async def inbox(self, after: Mapping[bytes, int]) -> dict[bytes, list[Message]]:
-        """The messages, in order of `seq`, of each of these locked runs whose `seq` is above the number given for it.
-        Runs without any are absent."""
+    async def inbox(self, after: Mapping[bytes, int], size: int | None = None) -> dict[bytes, list[Message]]:
+        """The messages, in order of `seq`, of each of these locked runs whose `seq` is above the number given for it;
+        with `size` only those of which all before have fewer bytes together. Runs without any are absent."""
         ...
 
     async def children(self, parent: bytes, limit: int, after: bytes = b"") -> tuple[list[Task], bool]:
@@ -241,8 +253,18 @@ class Batch(Protocol):
         closes, because the closed row takes them along, and behind `insert` for new ones."""
         ...
 
+    async def advance(self, appends: Sequence[Advance]) -> dict[bytes, bool]:
+        """`advance.advanced` for every run of which `advance.holds`, and its page: fenced, in one statement (SQLite:
+        two), and without a look at the rows. Returns, by run id, whether messages wait for the run. A row held
+        elsewhere is left alone. Leases name distinct runs."""
+        ...
+
     async def append(self, pages: Sequence[Page]) -> None:
         """New rows of histories. Raises DataFault when a run has a row that begins with the same event already."""
+        ...
+
+    async def copy_pages(self, copies: Sequence[CopyPages]) -> None:
+        """Rows of a history, those that hold nothing above `last`, once more for another row. This batch holds that."""
         ...
 
     async def post(self, messages: Sequence[Message]) -> None:
@@ -285,7 +307,7 @@ class Batch(Protocol):
         ...
 
 
-class Store(Protocol):
+class Store(FailureStore, FlowStore, OutboxStore, Protocol):
     """A database. All reads outside a batch see what is committed."""
 
     batches_in_flight: int  #: how many batches the engine may run at once
@@ -326,18 +348,38 @@ class Store(Protocol):
         """Open and closed tasks that pass, newest id first, without payload, headers and result."""
         ...
 
+    async def schedules(self, namespace: str, limit: int, before: bytes | None = None) -> list[Task]:
+        """At most `limit` rows of schedules, newest id first, from before an id on."""
+        ...
+
     async def run_rows(self, run_ids: Sequence[bytes]) -> dict[bytes, Run]:
         """The workflow columns of runs, open and closed."""
         ...
 
-    async def histories(self, after: Mapping[bytes, int], limit: int) -> dict[bytes, list[Page]]:
+    async def histories(
+        self, after: Mapping[bytes, int], limit: int, size: int | None = None
+    ) -> dict[bytes, list[Page]]:
         """Of each run, open or closed, at most `limit` pages of its history, in order, that hold an event above the
-        number given for it. Runs without any are absent."""
+        number given for it; with `size` only those of which all before have fewer bytes together. Runs without any are
+        absent."""
         ...
 
     async def pending(self, run_id: bytes, limit: int) -> tuple[list[Task], list[Message]]:
         """What a run waits for: at most `limit` of its open children, in order of id and without payload, and at most
         `limit` messages of its inbox."""
+        ...
+
+    async def find_activity(self, run_id: bytes, activity_id: str) -> bytes | None:
+        """The task id of the open activity or group of a run, or of the call of a group, that has this id."""
+        ...
+
+    async def resolve(self, run_id: bytes, resolution: bytes) -> bool:
+        """Write into a closed run what people have done about it, by itself and not in a batch: nothing decides about
+        it. From then on it is in no group of failures. False when there is no closed row of this id."""
+        ...
+
+    async def resolutions(self, run_ids: Sequence[bytes]) -> dict[bytes, bytes]:
+        """What was written so into these runs; those into which nothing was are absent."""
         ...
 
     async def find_key(self, name: KeyName) -> Key | None:

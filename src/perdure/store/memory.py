@@ -22,7 +22,7 @@ from perdure.core import decide
 from perdure.core.commands import Complete, Heartbeat
 from perdure.core.model import Attempt, Key, Pulse, Task, WorkerSession
 from perdure.core.run import Message, Page, Run
-from perdure.core.states import Kind, State
+from perdure.core.states import Kind, State, is_closed
 from perdure.store.base import (
     CommitUnknown,
     DataFault,
@@ -36,17 +36,19 @@ from perdure.store.base import (
 )
 from perdure.store.census import LaneCount, count
 from perdure.store.memory_columns import CHANGE, CLOSE, LEASE, OPEN_ONLY, without, written
+from perdure.store.memory_failures import FailureBatch, MemoryFailures
+from perdure.store.memory_flow import FlowBatch, FlowReads
 from perdure.store.memory_keys import MemoryKeys
 from perdure.store.memory_locks import Tables
+from perdure.store.memory_outbox import OutboxBatch, OutboxStore
 from perdure.store.memory_rows import Transaction
-from perdure.store.memory_workflows import WorkflowBatch
 
 
 def _wall_clock() -> int:
     return time.time_ns() // 1000
 
 
-class MemoryStore(MemoryKeys):
+class MemoryStore(MemoryFailures, MemoryKeys, FlowReads, OutboxStore):
     """See base.Store. `clock` gives microseconds since the epoch; `switch` is awaited wherever another task may run."""
 
     batches_in_flight = 2
@@ -117,23 +119,37 @@ class MemoryStore(MemoryKeys):
                 and (filter.since is None or task.created_at >= filter.since)
                 and (filter.kind is None or task.kind == filter.kind)
                 and (filter.workflow_id is None or workflow_ids.get(task.id) == filter.workflow_id)
+                and self.in_group(task.id, filter.group)
+                and task.type != filter.without_type
+                and not (filter.open and is_closed(task.state))
             )
 
         both = self._tables.closed.rows | self._tables.tasks.rows
         found = sorted((task for task in both.values() if passes(task)), key=lambda task: task.id, reverse=True)
         return [without(task, "payload", "headers", "result") for task in found[: filter.limit]]
 
+    async def schedules(self, namespace: str, limit: int, before: bytes | None = None) -> list[Task]:
+        await self.pause()
+        rows = self._tables.tasks.rows.values()
+        found = (task for task in rows if task.kind == Kind.SCHEDULE and task.namespace == namespace)
+        newest = sorted(found, key=lambda task: task.id, reverse=True)
+        return [copy(task) for task in newest if before is None or task.id < before][:limit]
+
     async def run_rows(self, run_ids: Sequence[bytes]) -> dict[bytes, Run]:
         await self.pause()
         runs = self._tables.runs.rows
         return {run_id: copy(runs[run_id]) for run_id in run_ids if run_id in runs}
 
-    async def histories(self, after: Mapping[bytes, int], limit: int) -> dict[bytes, list[Page]]:
+    async def histories(
+        self, after: Mapping[bytes, int], limit: int, size: int | None = None
+    ) -> dict[bytes, list[Page]]:
         await self.pause()
         histories: defaultdict[bytes, list[Page]] = defaultdict(list)
         for (run_id, first), page in sorted(self._tables.history.rows.items()):
-            if run_id in after and first + page.count > after[run_id] + 1 and len(histories[run_id]) < limit:
-                histories[run_id].append(copy(page))
+            found = histories[run_id]
+            fits = size is None or sum(len(before.data) for before in found) < size
+            if run_id in after and first + page.count > after[run_id] + 1 and len(found) < limit and fits:
+                found.append(copy(page))
         return {run_id: pages for run_id, pages in histories.items() if pages}
 
     async def pending(self, run_id: bytes, limit: int) -> tuple[list[Task], list[Message]]:
@@ -141,6 +157,25 @@ class MemoryStore(MemoryKeys):
         children = [task for _, task in sorted(self._tables.tasks.rows.items()) if task.parent_run_id == run_id]
         inbox = [copy(message) for key, message in sorted(self._tables.inbox.rows.items()) if key[0] == run_id]
         return [without(task, "payload", "headers") for task in children[:limit]], inbox[:limit]
+
+    async def find_activity(self, run_id: bytes, activity_id: str) -> bytes | None:
+        await self.pause()
+        children = (task for task in self._tables.tasks.rows.values() if task.parent_run_id == run_id)
+        kinds = (Kind.ACTIVITY, Kind.GROUP)
+        named = (child for child in children if child.kind in kinds and child.idempotency_key == activity_id)
+        return next((child.id for child in named), None)
+
+    async def resolve(self, run_id: bytes, resolution: bytes) -> bool:
+        await self.pause()
+        if run_id not in self._tables.closed.rows:
+            return False
+        self._tables.resolutions[run_id] = resolution
+        self._tables.failures.rows.pop(run_id, None)
+        return True
+
+    async def resolutions(self, run_ids: Sequence[bytes]) -> dict[bytes, bytes]:
+        await self.pause()
+        return {i: self._tables.resolutions[i] for i in run_ids if i in self._tables.resolutions}
 
     async def find_key(self, name: KeyName) -> Key | None:
         await self.pause()
@@ -170,7 +205,7 @@ class MemoryStore(MemoryKeys):
         self._listeners.append(heard)
 
 
-class MemoryBatch(WorkflowBatch):
+class MemoryBatch(FailureBatch, FlowBatch, OutboxBatch):
     """See base.Batch."""
 
     # keys ------------------------------------------------------------------------------------------------------
@@ -198,6 +233,11 @@ class MemoryBatch(WorkflowBatch):
         self._transaction.take(self._tables.keys, old.name)
         self._transaction.put(self._tables.keys, old.name, copy(new))
         return True
+
+    async def free_keys(self, keys: Sequence[Key]) -> None:
+        await self._begin()
+        for key in keys:
+            self._transaction.put(self._tables.keys, key.name, None)
 
     # rows ------------------------------------------------------------------------------------------------------
     async def lock(self, task_ids: Sequence[bytes], *, wait: bool = False) -> dict[bytes, Task]:
@@ -266,7 +306,7 @@ class MemoryBatch(WorkflowBatch):
         by_id = {beat.lease.task_id: beat for beat in beats}
 
         def is_current(task: Task) -> bool:
-            return task.state == State.LEASED and task.lease == by_id[task.id].lease
+            return decide.holds(task, by_id[task.id])
 
         snapshot = [task_id for task_id in by_id if (task := self._open(task_id)) is not None and is_current(task)]
         granted = await self._lock(self._tables.tasks, snapshot, is_current)
@@ -282,8 +322,7 @@ class MemoryBatch(WorkflowBatch):
         by_id = {done.lease.task_id: done for done in completions}
 
         def is_current(task: Task) -> bool:
-            leased = task.state == State.LEASED and task.kind == Kind.JOB
-            return leased and task.lease == by_id[task.id].lease
+            return task.kind == Kind.JOB and decide.holds(task, by_id[task.id])
 
         snapshot = [task_id for task_id in by_id if (task := self._open(task_id)) is not None and is_current(task)]
         granted = await self._lock(self._tables.tasks, snapshot, is_current)
@@ -411,6 +450,7 @@ class MemoryBatch(WorkflowBatch):
             self._transaction.put(self._tables.closed, task_id, None)
             if self._transaction.get(self._tables.runs, task_id) is not None:
                 self._write(self._tables.runs, task_id, None)
+        self._forget_failures(ids)
         self._erase(ids, self._tables.attempts)
         self._erase(ids, self._tables.history)
         self._erase(ids, self._tables.inbox)
@@ -426,7 +466,7 @@ class MemoryBatch(WorkflowBatch):
         snapshot = self._found(self._tables.keys, has_expired, lambda key: key.expires_at)
         over = await self._lock(self._tables.keys, snapshot, has_expired, limit=limit)
         for name, key in over:
-            if self._open(key.task_id) is None:
+            if key.kind == "throttle" or self._open(key.task_id) is None:
                 self._transaction.put(self._tables.keys, name, None)
             else:
                 key = copy(key)

@@ -17,6 +17,7 @@ LEASE = (
 CHANGE = (
     *LEASE, "priority", "attempt", "lost_deliveries", "started_at", "cancel_requested_at", "cancel_reason",
     "cancel_deadline", "progress", "checkpoint", "failure", "done_number", "done_bits", "done_state",
+    "blocked_on", "blocked_place",
 )  # fmt: skip
 CLOSE = (
     "state", "attempt", "lost_deliveries", "updated_at", "started_at", "cancel_requested_at", "cancel_reason",
@@ -26,7 +27,7 @@ CLOSE = (
 OPEN_ONLY: dict[str, Any] = {
     "place": None, "ready_at": None, "attempt_deadline": None, "heartbeat_deadline": None, "lease_until": None,
     "cancel_deadline": None, "wake_at": None, "lease_bits": 0, "received": False, "session": None, "poll": None,
-    "heartbeat_at": None, "rowid": 0,
+    "heartbeat_at": None, "rowid": 0, "blocked_on": None, "blocked_place": None,
 }  # fmt: skip
 """Columns that closed rows do not have, and what they read as."""
 

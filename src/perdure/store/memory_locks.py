@@ -6,9 +6,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from copy import copy
 from typing import Any, Protocol, TypeVar
 
+from perdure.core.limit_rules import Limit, LimitName
 from perdure.core.model import Attempt, Key, Pulse, Task, WorkerSession
 from perdure.core.run import Message, Page, Run
+from perdure.core.streams import Chunk, StreamEnd
 from perdure.store.base import DataFault, KeyName
+from perdure.store.memory_events import Outbox
 from perdure.store.memory_rows import Table, Transaction
 
 K = TypeVar("K")
@@ -19,12 +22,19 @@ class Tables:
     def __init__(self) -> None:
         self.tasks: Table[bytes, Task] = Table()
         self.closed: Table[bytes, Task] = Table()
+        self.failures: Table[bytes, Any] = Table()  # columns of rows of closed: memory_failures.DeadLetter
         self.attempts: Table[tuple[bytes, int], Attempt] = Table()
         self.runs: Table[bytes, Run] = Table()  # columns of rows of tasks and closed
         self.history: Table[tuple[bytes, int], Page] = Table()
         self.inbox: Table[tuple[bytes, int], Message] = Table()
         self.keys: Table[KeyName, Key] = Table()
+        self.limits: Table[LimitName, Limit] = Table()
+        self.buckets: Table[str, int] = Table()
         self.sessions: Table[int, WorkerSession] = Table()
+        self.resolutions: dict[bytes, bytes] = {}  # a column of closed
+        self.streams: Table[bytes, StreamEnd] = Table()
+        self.chunks: Table[tuple[bytes, int], Chunk] = Table()
+        self.outbox = Outbox()
         self.pulse: Table[None, Pulse] = Table()
         self.pulse.rows[None] = Pulse(alive_at=0, hold_until=0)
 

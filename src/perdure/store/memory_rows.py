@@ -8,7 +8,7 @@ means.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 from perdure.store.base import StoreFault
@@ -31,6 +31,7 @@ class Transaction:
     def __init__(self) -> None:
         self._written: dict[Table[Any, Any], dict[Any, Any]] = {}  # None: deleted
         self._held: list[tuple[Table[Any, Any], Any]] = []
+        self._appended: list[Callable[[], None]] = []
         self._ended = asyncio.Event()
         self._waits_for: Transaction | None = None
 
@@ -90,6 +91,10 @@ class Transaction:
         assert table.holders.get(key) is self, "a row is written that this batch did not lock"
         self._written.setdefault(table, {})[key] = row
 
+    def at_commit(self, append: Callable[[], None]) -> None:
+        """Rows that get their numbers in the order of the commits."""
+        self._appended.append(append)
+
     def commit(self) -> None:
         """Let everybody see what was written, all at once."""
         for table, written in self._written.items():
@@ -99,6 +104,9 @@ class Transaction:
                 else:
                     table.rows[key] = row
         self._written.clear()
+        for append in self._appended:
+            append()
+        self._appended.clear()
 
     def end(self) -> None:
         """Forget what was not committed, and wake those who wait for the rows."""

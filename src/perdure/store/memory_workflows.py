@@ -10,8 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 
+from perdure.core import advance
+from perdure.core.advance import Advance
+from perdure.core.effects import CopyPages
 from perdure.core.model import Task
 from perdure.core.run import Message, Page, Run
+from perdure.core.turns import is_waiting
 from perdure.store.base import StoreFault
 from perdure.store.memory_columns import OPEN_RUNS_ONLY, without
 from perdure.store.memory_locks import K, LockingBatch, R
@@ -31,12 +35,12 @@ class WorkflowBatch(LockingBatch):
         found = {run_id: self._transaction.get(self._tables.runs, run_id) for run_id in run_ids}
         return {run_id: copy(run) for run_id, run in found.items() if run is not None}
 
-    async def inbox(self, after: Mapping[bytes, int]) -> dict[bytes, list[Message]]:
+    async def inbox(self, after: Mapping[bytes, int], size: int | None = None) -> dict[bytes, list[Message]]:
         await self._begin()
         self._holds(after)
         inboxes: defaultdict[bytes, list[Message]] = defaultdict(list)
         for (run_id, seq), message in sorted(self._transaction.scan(self._tables.inbox)):
-            if run_id in after and seq > after[run_id]:
+            if run_id in after and seq > after[run_id] and _fits(inboxes[run_id], size):
                 inboxes[run_id].append(copy(message))
         return dict(inboxes)
 
@@ -69,11 +73,39 @@ class WorkflowBatch(LockingBatch):
                 raise StoreFault("the row of a run is gone")
             self._write(self._tables.runs, run.id, copy(run))
 
+    async def advance(self, appends: Sequence[Advance]) -> dict[bytes, bool]:
+        await self._begin()
+        by_id = {wanted.lease.task_id: wanted for wanted in appends}
+
+        def is_current(task: Task) -> bool:
+            run = self._transaction.get(self._tables.runs, task.id)
+            return run is not None and advance.holds(task, run, by_id[task.id])
+
+        snapshot = [run_id for run_id in by_id if (task := self._open(run_id)) is not None and is_current(task)]
+        waiting: dict[bytes, bool] = {}
+        for run_id, _ in await self._lock(self._tables.tasks, snapshot, is_current):
+            run = self._transaction.get(self._tables.runs, run_id)
+            assert run is not None
+            waiting[run_id] = is_waiting(run)
+            self._write(self._tables.runs, run_id, advance.advanced(run, by_id[run_id]))
+            page = by_id[run_id].page
+            await self._insert(self._tables.history, (run_id, page.first), copy(page))
+        return waiting
+
     async def append(self, pages: Sequence[Page]) -> None:
         await self._begin()
         self._holds(page.run_id for page in pages)
         for page in pages:
             await self._insert(self._tables.history, (page.run_id, page.first), copy(page))
+
+    async def copy_pages(self, copies: Sequence[CopyPages]) -> None:
+        await self._begin()
+        self._holds(copied.target_id for copied in copies)
+        for copied in copies:
+            for (run_id, first), page in sorted(self._transaction.scan(self._tables.history)):
+                if run_id == copied.source_id and first + page.count - 1 <= copied.last:
+                    moved = Page(copied.target_id, first, page.count, page.data)
+                    await self._insert(self._tables.history, (copied.target_id, first), moved)
 
     async def post(self, messages: Sequence[Message]) -> None:
         await self._begin()
@@ -106,3 +138,7 @@ class WorkflowBatch(LockingBatch):
         """Delete what tasks have in a table; they are held."""
         for key in [key for key, _ in self._transaction.scan(table) if key[0] in task_ids]:
             self._write(table, key, None)
+
+
+def _fits(before: list[Message], size: int | None) -> bool:
+    return size is None or sum(len(message.body) for message in before) < size

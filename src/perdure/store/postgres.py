@@ -31,6 +31,9 @@ from perdure.store.base import ApiKey, CommitUnknown, Filter, KeyName, StoreFaul
 from perdure.store.census import MAX_LANES, LaneCount, census
 from perdure.store.postgres_batch import WARM_UP, CommitLost, PostgresBatch
 from perdure.store.postgres_clock import Clock
+from perdure.store.postgres_failures import PostgresFailures
+from perdure.store.postgres_flow import PostgresFlowReads
+from perdure.store.postgres_outbox import OutboxStore
 from perdure.store.postgres_session import (
     ANSWER_SECONDS,
     BASE_SETTINGS,
@@ -52,7 +55,7 @@ _GONE_SECONDS = 0.02
 _LISTEN_AGAIN_SECONDS = 1.0
 
 
-class PostgresStore:
+class PostgresStore(PostgresFailures, PostgresFlowReads, OutboxStore):
     """See base.Store. `clock` (microseconds) replaces the database's clock, `switch` is awaited before every statement:
     both are for tests."""
 
@@ -155,24 +158,46 @@ class PostgresStore:
 
     async def find(self, filter: Filter) -> list[Task]:
         before = _LAST_ID if filter.before is None else filter.before
-        given = (before, filter.namespace, filter.state, filter.queue, filter.type, filter.since, filter.limit)
-        if filter.workflow_id is None:
-            found = await self._read("find", *given, filter.kind)
+        given = (
+            before, filter.namespace, filter.state, filter.queue, filter.type, filter.since, filter.limit, filter.kind,
+            filter.without_type, filter.open,
+        )  # fmt: skip
+        if filter.group is not None:
+            found = await self._read("find_failures", *given[:8], filter.group)
+        elif filter.workflow_id is None:
+            found = await self._read("find", *given)
         else:
-            found = await self._read("find_runs", *given, filter.kind, filter.workflow_id)
+            found = await self._read("find_runs", *given, filter.workflow_id)
         return [rows.task(row) for row in found]
+
+    async def schedules(self, namespace: str, limit: int, before: bytes | None = None) -> list[Task]:
+        found = await self._read("schedule_ids", namespace, _LAST_ID if before is None else before, limit)
+        rows_ = await self.read([task_id for (task_id,) in found])
+        return [rows_[task_id] for (task_id,) in found if task_id in rows_]
 
     async def run_rows(self, run_ids: Sequence[bytes]) -> dict[bytes, Run]:
         return rows.runs(await self._read("run_rows", run_ids))
 
-    async def histories(self, after: Mapping[bytes, int], limit: int) -> dict[bytes, list[Page]]:
-        return rows.pages(await self._read("histories", after.keys(), after.values(), limit))
+    async def histories(
+        self, after: Mapping[bytes, int], limit: int, size: int | None = None
+    ) -> dict[bytes, list[Page]]:
+        return rows.pages(await self._read("histories", after.keys(), after.values(), limit, size))
 
     async def pending(self, run_id: bytes, limit: int) -> tuple[list[Task], list[Message]]:
         async with self._readers.one() as session:
             children = await session.fetch("open_children", run_id, limit)
             messages = await session.fetch("messages", run_id, limit)
         return [rows.task(row) for row in children], [Message(*row) for row in messages]
+
+    async def find_activity(self, run_id: bytes, activity_id: str) -> bytes | None:
+        found = await self._read("find_activity", run_id, activity_id)
+        return found[0][0] if found else None
+
+    async def resolve(self, run_id: bytes, resolution: bytes) -> bool:
+        return bool(await self._short("resolve", resolution, run_id))
+
+    async def resolutions(self, run_ids: Sequence[bytes]) -> dict[bytes, bytes]:
+        return {row[0]: row[1] for row in await self._read("resolutions", run_ids)}
 
     async def find_key(self, name: KeyName) -> Key | None:
         found = await self._read("read_keys", *([part] for part in name))

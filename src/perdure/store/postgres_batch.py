@@ -14,18 +14,28 @@ from typing import Any
 import asyncpg
 from msgspec.structs import astuple
 
+from perdure.core.advance import Advance
 from perdure.core.commands import Complete, Heartbeat
+from perdure.core.effects import CopyPages
 from perdure.core.model import Attempt, Key, Pulse, Task, WorkerSession
 from perdure.core.run import Message, Page, Run
 from perdure.core.states import Kind
 from perdure.store import postgres_rows, rows
 from perdure.store.base import CommitUnknown, DataFault, Demand, Doubled, KeyName, KeysHeld, Order, Place, StoreFault
 from perdure.store.postgres_clock import Clock
+from perdure.store.postgres_failures import PostgresFailureBatch
+from perdure.store.postgres_flow import PostgresFlow
+from perdure.store.postgres_outbox import OutboxBatch
 from perdure.store.postgres_session import Backend, Session, refused
 
 _BEAT = attrgetter("lease.task_id", "lease.number", "lease.bits", "progress", "checkpoint")
 
 _SUCCEED = attrgetter("lease.task_id", "lease.number", "lease.bits", "progress", "checkpoint", "result")
+
+_ADVANCE = attrgetter(
+    "lease.task_id", "lease.number", "lease.bits", "completed_event_id", "worker", "at", "page.first", "page.count",
+    "page.data",
+)  # fmt: skip
 
 WARM_UP: dict[str, tuple[Any, ...]] = {
     "exchange": (*[()] * 6, None, "", 0, 0, 0, bytes(16), 0, "", 0, ()),
@@ -33,13 +43,14 @@ WARM_UP: dict[str, tuple[Any, ...]] = {
     "claim": ((),) * 5,
     "lease": ((),) * 16,
     "closed": ((),),
+    "advance": ((),) * 9,
 }
 """Statements under load, with values that make them do nothing: a new connection plans them before it is used, because
 the plan of the largest takes 8 ms."""
 
 _LOCK_NOT_AVAILABLE = "55P03"
 
-_KEPT = frozenset((Kind.JOB, Kind.WORKFLOW, Kind.UPDATE))
+_KEPT = frozenset((Kind.JOB, Kind.WORKFLOW, Kind.UPDATE, Kind.GROUP, Kind.BULK))
 """What leaves a row when it closes. Only such an id is evidence of a commit: the others may be gone by the time of the
 question."""
 
@@ -60,7 +71,7 @@ class CommitLost(CommitUnknown):
         self.backend = backend
 
 
-class PostgresBatch:
+class PostgresBatch(PostgresFailureBatch, PostgresFlow, OutboxBatch):
     """See base.Batch."""
 
     def __init__(self, session: Session, clock: Clock, *, single: bool) -> None:
@@ -154,6 +165,9 @@ class PostgresBatch:
 
     async def replace_key(self, old: Key, new: Key) -> bool:
         return await self._write("replace_key", *old.name, old.task_id, new.task_id, new.digest, new.expires_at) == 1
+
+    async def free_keys(self, keys: Sequence[Key]) -> None:
+        await self._write("free_keys", *postgres_rows.columns(keys, lambda key: key.name))
 
     # rows ------------------------------------------------------------------------------------------------------
     async def lock(self, task_ids: Sequence[bytes], *, wait: bool = False) -> dict[bytes, Task]:
@@ -255,7 +269,9 @@ class PostgresBatch:
     async def runs(self, run_ids: Sequence[bytes]) -> dict[bytes, Run]:
         return rows.runs(await self._fetch("runs", run_ids))
 
-    async def inbox(self, after: Mapping[bytes, int]) -> dict[bytes, list[Message]]:
+    async def inbox(self, after: Mapping[bytes, int], size: int | None = None) -> dict[bytes, list[Message]]:
+        if size is not None:
+            return rows.messages(await self._fetch("inbox_start", after.keys(), after.values(), size))
         return rows.messages(await self._fetch("inbox", after.keys(), after.values()))
 
     async def children(self, parent: bytes, limit: int, after: bytes = b"") -> tuple[list[Task], bool]:
@@ -272,9 +288,21 @@ class PostgresBatch:
         if runs and await self._write("put_runs", *postgres_rows.runs(runs)) != len(runs):
             raise StoreFault("put_runs: a row is gone")
 
+    async def advance(self, appends: Sequence[Advance]) -> dict[bytes, bool]:
+        if not appends:
+            return {}
+        found = await self._fetch("advance", *postgres_rows.columns(appends, _ADVANCE))
+        if found:
+            self._learn(*found[0][2:])
+        return {row[0]: row[1] for row in found}
+
     async def append(self, pages: Sequence[Page]) -> None:
         if pages:
             await self._copy("history", Page.__struct_fields__, map(astuple, pages))
+
+    async def copy_pages(self, copies: Sequence[CopyPages]) -> None:
+        if copies:
+            await self._write("copy_pages", *postgres_rows.columns(copies, astuple))
 
     async def post(self, messages: Sequence[Message]) -> None:
         if messages:

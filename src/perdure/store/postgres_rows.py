@@ -54,10 +54,10 @@ session: Getter = attrgetter(*WorkerSession.__struct_fields__)
 _SELDOM = (
     "attempt_deadline", "heartbeat_deadline", "lease_until", "cancel_deadline", "session", "poll", "started_at",
     "attempt_started_at", "heartbeat_at", "cancel_requested_at", "worker", "cancel_reason", "failure",
-    "parent_run_id", "parent_event_id",
+    "parent_run_id", "parent_event_id", "concurrency_key", "blocked_on", "blocked_place", "weight",
 )  # fmt: skip
 _seldom: Getter = attrgetter(*_SELDOM)
-_NOTHING = (None,) * len(_SELDOM)
+_NOTHING = (*(None,) * (len(_SELDOM) - 1), 1)
 _WHOLE = ("state", "kind", "received", *rows.INSERT)
 _NEW = tuple(column for column in _WHOLE if column not in _SELDOM)
 _whole: Getter = attrgetter(*_WHOLE)

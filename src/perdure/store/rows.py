@@ -29,6 +29,7 @@ LEASE = (
 CHANGE = (
     *LEASE, "place", "ready_at", "priority", "attempt", "lost_deliveries", "started_at", "cancel_requested_at",
     "cancel_reason", "cancel_deadline", "progress", "checkpoint", "failure", "done_number", "done_bits", "done_state",
+    "blocked_on", "blocked_place",
 )  # fmt: skip
 """What a decision may change on an open task, besides state and received."""
 

@@ -33,8 +33,11 @@ from perdure.store.base import ApiKey, CommitUnknown, Filter, KeyName, StoreFaul
 from perdure.store.census import MAX_LANES, LaneCount, census
 from perdure.store.clock import Clock, SlewedClock
 from perdure.store.rows import Row
-from perdure.store.sqlite_batch import SqliteBatch, chunks
+from perdure.store.sqlite_batch import SqliteBatch, chunks, within
+from perdure.store.sqlite_failures import SqliteFailures
 from perdure.store.sqlite_file import LOG_BYTES, MEMORY, Connection, check_file, exists, log_size, split
+from perdure.store.sqlite_flow import SqliteFlowReads
+from perdure.store.sqlite_outbox import OutboxStore
 from perdure.store.statements import check_migrations, expand, migrations, statements
 
 log = logging.getLogger("perdure.store")
@@ -43,7 +46,7 @@ SQL = statements("sqlite")
 _BEHIND_ALL_IDS = b"\xff" * 17
 
 
-class SqliteStore:
+class SqliteStore(SqliteFailures, SqliteFlowReads, OutboxStore):
     """See base.Store. `path` is a file on a local disk, or ":memory:".
 
     `clock` gives microseconds since the epoch; None takes the wall clock, made so that it never goes back, not even
@@ -180,8 +183,14 @@ class SqliteStore:
     async def find(self, filter: Filter) -> list[Task]:
         values = asdict(filter)
         values["before"] = _BEHIND_ALL_IDS if filter.before is None else filter.before
-        statement = SQL["find" if filter.workflow_id is None else "find_runs"]
-        return [rows.task(row) for row in await self._rows(statement, values)]
+        which = "find_failures" if filter.group is not None else "find" if filter.workflow_id is None else "find_runs"
+        return [rows.task(row) for row in await self._rows(SQL[which], values)]
+
+    async def schedules(self, namespace: str, limit: int, before: bytes | None = None) -> list[Task]:
+        asked = (namespace, _BEHIND_ALL_IDS if before is None else before, limit)
+        ids = [task_id for (task_id,) in await self._rows(SQL["schedule_ids"], asked)]
+        found = await self.read(ids)
+        return [found[task_id] for task_id in ids if task_id in found]
 
     async def run_rows(self, run_ids: Sequence[bytes]) -> dict[bytes, Run]:
         ids = sorted(run_ids)
@@ -189,14 +198,34 @@ class SqliteStore:
             [row for part in chunks(ids) for row in await self._rows(expand(SQL["run_rows"], len(part)), part)]
         )
 
-    async def histories(self, after: Mapping[bytes, int], limit: int) -> dict[bytes, list[Page]]:
+    async def histories(
+        self, after: Mapping[bytes, int], limit: int, size: int | None = None
+    ) -> dict[bytes, list[Page]]:
         """A statement a run: they take no round trips."""
-        asked = [{"run_id": run_id, "after": event, "limit": limit} for run_id, event in after.items()]
-        return rows.pages([row for values in asked for row in await self._rows(SQL["histories"], values)])
+        found: list[Row] = []
+        for run_id, event in after.items():
+            asked = {"run_id": run_id, "after": event, "limit": limit}
+            if size is not None:
+                asked["limit"] = within(await self._rows(SQL["history_sizes"], asked), size)
+            found += await self._rows(SQL["histories"], asked)
+        return rows.pages(found)
 
     async def pending(self, run_id: bytes, limit: int) -> tuple[list[Task], list[Message]]:
         children = [rows.task(row) for row in await self._rows(SQL["children"], (run_id, b"", limit))]
         return children, [Message(*row) for row in await self._rows(SQL["messages"], (run_id, limit))]
+
+    async def find_activity(self, run_id: bytes, activity_id: str) -> bytes | None:
+        found = await self._rows(SQL["find_activity"], (run_id, activity_id))
+        return found[0][0] if found else None
+
+    async def resolve(self, run_id: bytes, resolution: bytes) -> bool:
+        writer = self._mine(self._writer)
+        async with self._turn, self._transaction(writer):
+            return writer.write(SQL["resolve"], (resolution, run_id)) > 0
+
+    async def resolutions(self, run_ids: Sequence[bytes]) -> dict[bytes, bytes]:
+        parts = chunks(run_ids)
+        return dict([row for part in parts for row in await self._rows(expand(SQL["resolutions"], len(part)), part)])
 
     async def find_key(self, name: KeyName) -> Key | None:
         found = await self._rows(expand(SQL["read_keys"], 1), name)
@@ -224,6 +253,18 @@ class SqliteStore:
         writer = self._mine(self._writer)
         async with self._turn, self._transaction(writer):
             return writer.write(SQL["remove_api_key"], (hash,)) > 0
+
+    async def _alone(self, sql: str, values: Any = ()) -> int:
+        """How many rows a statement wrote that is a transaction of its own."""
+        writer = self._mine(self._writer)
+        async with self._turn, self._transaction(writer):
+            return writer.write(sql, values)
+
+    async def _alone_rows(self, sql: str, values: Any = ()) -> list[Row]:
+        """The rows that such a statement answers."""
+        writer = self._mine(self._writer)
+        async with self._turn, self._transaction(writer):
+            return writer.rows(sql, values)
 
     async def count_lanes(self, first: str, last: str, most: int) -> list[LaneCount]:
         bounds = {"first": first, "last": last, "most": most}

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
+from itertools import accumulate, chain, takewhile
 from operator import attrgetter
 from typing import Any, TypeVar
 
 from msgspec.structs import astuple
 
+from perdure.core.advance import Advance
 from perdure.core.commands import Complete, Heartbeat
+from perdure.core.effects import CopyPages
 from perdure.core.model import Attempt, Key, Pulse, Task, WorkerSession
 from perdure.core.run import Message, Page, Run
 from perdure.store import rows, sqlite_rows
 from perdure.store.base import DataFault, Demand, Doubled, KeyName, Order, StoreFault, Switch
 from perdure.store.clock import Clock
 from perdure.store.rows import Row
+from perdure.store.sqlite_failures import SqliteFailureBatch
 from perdure.store.sqlite_file import Connection
+from perdure.store.sqlite_flow import SqliteFlow
+from perdure.store.sqlite_outbox import OutboxBatch
 from perdure.store.sqlite_rows import Shape, Write
 from perdure.store.statements import expand, statements
 
@@ -40,7 +45,7 @@ _put_runs = Shape(SQL["put_runs"].split(";"), sqlite_rows.RUN, sqlite_rows.RUN_S
 _by_seq = attrgetter("seq")
 
 
-class SqliteBatch:
+class SqliteBatch(SqliteFailureBatch, SqliteFlow, OutboxBatch):
     """See base.Batch."""
 
     def __init__(self, connection: Connection, clock: Clock, switch: Switch | None) -> None:
@@ -114,6 +119,10 @@ class SqliteBatch:
     async def replace_key(self, old: Key, new: Key) -> bool:
         values = (new.task_id, new.digest, new.expires_at, *old.name, old.task_id)
         return await self._write(SQL["replace_key"], values) == 1
+
+    async def free_keys(self, keys: Sequence[Key]) -> None:
+        for key in keys:
+            await self._write(SQL["free_keys"], key.name)
 
     # rows ------------------------------------------------------------------------------------------------------
     async def lock(self, task_ids: Sequence[bytes], *, wait: bool = False) -> dict[bytes, Task]:
@@ -230,7 +239,10 @@ class SqliteBatch:
     async def runs(self, run_ids: Sequence[bytes]) -> dict[bytes, Run]:
         return rows.runs(await self._rows_by_id(SQL["runs"], run_ids))
 
-    async def inbox(self, after: Mapping[bytes, int]) -> dict[bytes, list[Message]]:
+    async def inbox(self, after: Mapping[bytes, int], size: int | None = None) -> dict[bytes, list[Message]]:
+        if size is not None:
+            asked = [(*item, within(await self._rows(SQL["inbox_sizes"], item), size)) for item in after.items()]
+            return rows.messages([row for values in asked for row in await self._rows(SQL["inbox_start"], values)])
         inboxes = rows.messages(await self._rows_of(SQL["inbox"], list(after.items())))
         for messages in inboxes.values():
             messages.sort(key=_by_seq)
@@ -250,8 +262,24 @@ class SqliteBatch:
     async def put_runs(self, runs: Sequence[Run]) -> None:
         await self._write_all(_put_runs.writes(runs, [run.id for run in runs]))
 
+    async def advance(self, appends: Sequence[Advance]) -> dict[bytes, bool]:
+        given = [
+            (
+                wanted.lease.task_id, wanted.lease.number, wanted.lease.bits, wanted.completed_event_id, wanted.worker,
+                wanted.at, wanted.page.first - 1, wanted.page.count, len(wanted.page.data),
+            )
+            for wanted in appends
+        ]  # fmt: skip
+        waiting = {run_id: waits == 1 for run_id, waits in await self._rows_of(SQL["advance"], given)}
+        await self.append([wanted.page for wanted in appends if wanted.lease.task_id in waiting])
+        return waiting
+
     async def append(self, pages: Sequence[Page]) -> None:
         await self._write_all(writes(SQL["append"], [astuple(page) for page in pages]))
+
+    async def copy_pages(self, copies: Sequence[CopyPages]) -> None:
+        for sql, values, _count in writes(SQL["copy_pages"], [astuple(copied) for copied in copies]):
+            await self._write(sql, values)
 
     async def post(self, messages: Sequence[Message]) -> None:
         await self._write_all(writes(SQL["post"], [astuple(message) for message in messages]))
@@ -292,6 +320,12 @@ class SqliteBatch:
     async def trim_keys(self, limit: int, extend: int) -> int:
         kept = await self._write(_KEEP_KEYS, (self.now + extend, self.now, limit))
         return kept + await self._write(_TRIM_KEYS, (self.now, limit))
+
+
+def within(sizes: Sequence[Row], size: int) -> int:
+    """How many of the first values, of which the bytes are given, begin within `size` bytes."""
+    ends = accumulate(length for (length,) in sizes)
+    return min(len(sizes), 1 + sum(1 for _ in takewhile(lambda end: end < size, ends)))
 
 
 def writes(sql: str, given: Sequence[Row]) -> Iterator[Write]:

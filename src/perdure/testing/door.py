@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from perdure.client.base import Service
 from perdure.client.calls import Calls
 from perdure.core import messages as m
+from perdure.core import schedule_messages as s
 from perdure.core import workflow_messages as w
 from perdure.testing.waits import OPS, Waits
 
@@ -53,6 +54,8 @@ def _queues(body: m.Body, reply: Any) -> Iterator[str]:
         yield from (item.queue for item, answer in zip(body.tasks, reply.tasks, strict=True) if answer.error is None)
     elif isinstance(body, w.StartWorkflow):
         yield body.queue
+    elif isinstance(body, s.PutSchedule):
+        yield from (template.queue for template in (body.schedule.task, body.schedule.workflow) if template is not None)
     elif isinstance(body, w.Appends):
         for append, outcome in zip(body.appends, reply.outcomes, strict=True):
             if outcome.error is None:

@@ -173,7 +173,7 @@ class Stage:
                     await self._refuse_stuck()
                 if until is not None and await until():
                     return
-                due = await self._next(running)
+                due = await self._next(running, schedules=end is not None)
                 if due is not None and (end is None or due <= end):
                     self.clock.jump(due)
                     await self._engine.apply([c.Heartbeat(lease=task.lease) for task in running])
@@ -227,15 +227,21 @@ class Stage:
         tasks = await self._engine.store.read(task_ids) if task_ids else {}
         return not any(is_closed(task.state) for task in tasks.values())
 
-    async def _next(self, running: list[Row]) -> int | None:
-        """When something happens by itself. The silence of our own workers is nothing."""
-        if not running:
+    async def _next(self, running: list[Row], *, schedules: bool) -> int | None:
+        """When something happens by itself. The silence of our own workers is nothing; nor, unless `schedules`, are
+        firings behind all else, because they never come to an end."""
+        if not running and schedules:
             return await self._engine.store.next_alarm()
         times = [time for task in running for time in (task.attempt_deadline, task.deadline, task.cancel_deadline)]
         ours = {task.id for task in running}
         tasks = await self._engine.store.find(Filter(namespace=self._namespace, limit=_ALL))
-        times += [task.wake_at for task in tasks if not is_closed(task.state) and task.id not in ours]
-        return min((time for time in times if time is not None), default=None)
+        open_ = [task for task in tasks if not is_closed(task.state) and task.id not in ours]
+        times += [task.wake_at for task in open_ if task.kind is not Kind.SCHEDULE]
+        due = min((time for time in times if time is not None), default=None)
+        if due is None and not schedules:
+            return None
+        firings = [task.wake_at for task in open_ if task.kind is Kind.SCHEDULE]
+        return min((time for time in (due, *firings) if time is not None), default=None)
 
     def _hanging(self, running: list[Row]) -> str:
         names = ", ".join(sorted({task.type for task in running})) or "a handler that was told to stop"

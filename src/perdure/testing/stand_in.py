@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from perdure.core.errors import InvalidArgument
-from perdure.sdk.definition import WORKFLOWS, Workflow, check
+from perdure.sdk.definition import WORKFLOWS, AnyWorkflow, Workflow, check
 from perdure.sdk.task import REGISTRY, Task
 
 
@@ -18,7 +18,7 @@ class StandIns:
     def __init__(self) -> None:
         self._undo = ExitStack()
 
-    def put(self, target: Task[..., Any] | Workflow | str, function: Callable[..., Any]) -> None:
+    def put(self, target: Task[..., Any] | AnyWorkflow, function: Callable[..., Any]) -> None:
         """See Environment.replace."""
         if isinstance(target, str):
             target = REGISTRY.get(target) or WORKFLOWS.get(target) or Task(function, target)

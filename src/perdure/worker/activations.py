@@ -1,9 +1,9 @@
 """The thread in which the code of async workflows runs, so that code that blocks can stall neither the worker's loop
 nor its heartbeats.
 
-One thread is enough: the code only computes, and waiting is what workflows do elsewhere. What is given to it in one
-turn of the loop is run in one go, and the results come back with one call of the loop. When the code hangs
-(watchdog.py), its activation is given up and a new thread takes over.
+One thread is enough: the code only computes, and waiting is what workflows do elsewhere. To wake it costs more than
+most activations, so it is woken once for all that it is given until it has done everything; the results come back with
+one call of the loop. When the code hangs (watchdog.py), its activation is given up and a new thread takes over.
 """
 
 from __future__ import annotations
@@ -39,9 +39,11 @@ class Activations:
     def __init__(self, watchdog: Watchdog) -> None:
         self._watchdog = watchdog
         self._loop = asyncio.get_running_loop()
-        self._given: SimpleQueue[Activation | None] = SimpleQueue()
+        self._given: deque[Activation] = deque()
         self._done: deque[Activation] = deque()
         self._lock = threading.Lock()
+        self._calls: SimpleQueue[bool] = SimpleQueue()  #: to the thread: whether it is to go on
+        self._called = False
         self._woken = False
         self._thread: threading.Thread | None = None
         self._running: Activation | None = None
@@ -54,12 +56,17 @@ class Activations:
         if not self._open:
             self._watchdog.watch(self)
         self._open += 1
-        self._given.put(activation)
+        with self._lock:
+            self._given.append(activation)
+            call = not self._called
+            self._called = True
+        if call:
+            self._calls.put(True)
 
     def close(self) -> None:
         """Let the thread end, after what it was given."""
         if self._thread is not None:
-            self._given.put(None)
+            self._calls.put(False)
 
     def _start(self) -> None:
         self._thread = threading.Thread(target=self._main, name="perdure-workflows", daemon=True)
@@ -72,19 +79,26 @@ class Activations:
 
     def _work(self) -> None:
         me = threading.current_thread()
-        while (activation := self._given.get()) is not None:
-            self._running = activation
-            activation.work()
-            with self._lock:
-                if self._thread is not me:
-                    return  # it was given up, and what it did counts for nothing
-                self._running = None
-                self._done.append(activation)
-                wake = not self._woken
-                self._woken = True
-            if wake:
-                with contextlib.suppress(RuntimeError):  # the loop is closed: the worker has left
-                    self._loop.call_soon_threadsafe(self._collect)
+        while self._calls.get():
+            while (activation := self._next()) is not None:
+                activation.work()
+                with self._lock:
+                    if self._thread is not me:
+                        return  # it was given up, and what it did counts for nothing
+                    self._running = None
+                    self._done.append(activation)
+                    wake = not self._woken
+                    self._woken = True
+                if wake:
+                    with contextlib.suppress(RuntimeError):  # the loop is closed: the worker has left
+                        self._loop.call_soon_threadsafe(self._collect)
+
+    def _next(self) -> Activation | None:
+        """What to run now; None: it has to be called again."""
+        with self._lock:
+            self._called = bool(self._given)
+            self._running = self._given.popleft() if self._given else None
+            return self._running
 
     # ------------------------------------------------------------------------------------------------------ the loop
     def _collect(self) -> None:
@@ -115,6 +129,7 @@ class Activations:
                 return
             self._running = None
             self._start()
+            self._calls.put(True)
             interrupt(thread)
         self._finished(1)
         hanging.done(fault)

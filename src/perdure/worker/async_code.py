@@ -136,10 +136,13 @@ class AsyncCode:
         return self.ctx.step_calls[step_id]
 
     def drop(self) -> None:
-        """Unwind the code without effect: whatever it asks for while it unwinds raises Dropped."""
+        """Unwind the code without effect: whatever it asks for while it unwinds raises Dropped. Once, and nothing but
+        the machine is there afterwards."""
         self.machine.drop()
         with self.loop.running(), guard.watching():
             self._context.run(self._drop)
+        self.ctx.let_go()
+        del self.ctx, self.loop, self._context, self._main, self._begin
 
     def _drop(self) -> None:
         for task in list(self.loop.tasks):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from perdure.core.group_events import CallResult
 from perdure.core.model import Failure
 from perdure.core.turn_commands import StartStep, TurnCommand
 from perdure.sdk.workflow_errors import turn_failure
@@ -55,6 +56,8 @@ class AsyncTurn(TurnInHand):
         self.cached = done.cached
         if self.over:
             self.let_go()
+        elif done.wants:
+            self.fetch(done.wants, partial(self._fetched, done))
         elif done.fault is not None:
             self.fail(done.fault)
         else:
@@ -67,6 +70,13 @@ class AsyncTurn(TurnInHand):
                 self.sending = False
                 self._go_on()
                 self._settle()
+
+    def _fetched(self, done: _GoOn, results: dict[int, list[CallResult]] | None) -> None:
+        """The results of groups are here: the code goes on where it was. None: the turn is over."""
+        if results is not None:
+            self._computing = True
+            done.results = results
+            self.turns.activations.add(done)
 
     def _accepted(self, claims: list[StartStep], final: bool) -> None:
         cached = self.cached
@@ -132,6 +142,9 @@ class _GoOn:
         self._ends = ends
         self.cached = turn.cached
         self.fault: Failure | None = None
+        self.wants: dict[int, bytes] = {}  #: groups whose results the code needs before it can go on
+        self.results: dict[int, list[CallResult]] = {}
+        self._fed = False
         self.after = 0
         self.commands: list[TurnCommand] = []
 
@@ -145,18 +158,20 @@ class _GoOn:
 
     def _work(self) -> None:
         turn = self._turn
+        self.wants = {}
         if self.cached is None:
             self.cached = Cached(turn.turns.instance(turn.workflow, turn.turn.run_id))
         elif self.cached.broken:
             raise RuntimeError("the run was dropped from memory")
         instance = self.cached.instance
         machine = instance.machine
-        if self._pages:
-            self.cached.read += sum(map(len, self._pages))
-            machine.feed(events_after(self._pages, self.cached.last), turn.turn.updates)
-        for end in self._ends:
-            machine.step_ended(*end)
+        if not self._fed:
+            self._feed(self.cached)
+        machine.results |= self.results
         instance.run()
+        self.wants = machine.wants
+        if self.wants:
+            return
         if self._pages and not instance.closed:
             for end in turn.spared:
                 if machine.is_open(end.step_id):
@@ -165,6 +180,15 @@ class _GoOn:
             if not instance.closed:
                 machine.open_steps()
         self.after, self.commands = machine.take()
+
+    def _feed(self, cached: Cached) -> None:
+        machine = cached.instance.machine
+        if self._pages:
+            cached.read += sum(map(len, self._pages))
+            machine.feed(events_after(self._pages, cached.last), self._turn.turn.updates)
+        for end in self._ends:
+            machine.step_ended(*end)
+        self._fed = True
 
     def done(self, fault: Failure | None) -> None:
         if fault is not None:

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
+from weakref import ref
 
 from msgspec.structs import replace
 
@@ -66,9 +67,11 @@ def undecided(completion: Completion) -> bool:
 
 
 class Run:
-    """A leased task while this worker has it: from delivery until its completion was answered."""
+    """A leased task while this worker has it: from delivery until its completion was answered. Its `ctx` knows it by a
+    weak reference only: a circle would be left to the garbage collector."""
 
     __slots__ = (
+        "__weakref__",
         "acknowledged",
         "beat_at",
         "ctx",
@@ -98,7 +101,10 @@ class Run:
         self.delivery = delivery
         self.task = None if delivery.turn is not None else task  #: a workflow may have the name of a task
         self.environment = environment
-        self.ctx = Context(delivery, lambda: changed(self), environment.converter, environment.state)
+        myself = ref(self)
+        self.ctx = Context(
+            delivery, lambda: changed(run) if (run := myself()) else None, environment.converter, environment.state
+        )
         self.entered: list[Middleware] = []  #: whose `before` was called, and neither `after` nor `error` yet
         self.pid = os.getpid()
         self.running: asyncio.Task[None] | None = None  #: of an async handler, once it has started

@@ -28,16 +28,19 @@ from typing import Any, Protocol
 from perdure.core import events as e
 from perdure.core import turn_commands as c
 from perdure.core.events import Event
+from perdure.core.group_events import CallResult
 from perdure.core.model import Failure, Payloads
 from perdure.core.run import UpdateRequest
 from perdure.core.turn_commands import CLOSING, TurnCommand
-from perdure.sdk.converter import from_payloads, to_payloads
+from perdure.sdk.converter import to_payloads
 from perdure.sdk.mint import mint_id
 from perdure.sdk.steps import StepCall
 from perdure.sdk.waiting import DONE, Outcome, Pending
 from perdure.sdk.workflow_errors import Dropped, ForbiddenError, NonDeterminismError
+from perdure.worker.groups import lacking
 from perdure.worker.matching import COMMAND_EVENTS, matches, missing, unexpected
 from perdure.worker.outcomes import OUTCOMES
+from perdure.worker.recorded import request_of, version_of
 
 log = logging.getLogger("perdure.workflow")
 
@@ -50,6 +53,7 @@ LONG = 10_000
 
 _LASTING = (
     c.ScheduleActivity,
+    c.StartGroup,
     c.StartTimer,
     c.StartStep,
     c.StartChildWorkflow,
@@ -135,6 +139,8 @@ class Machine:
         self._sent_up_to = 0
         self._name = ""
         self._warned_at = 0
+        self.results: dict[int, list[CallResult]] = {}  #: of groups that the code will ask for, by their first event
+        self.wants: dict[int, bytes] = {}  #: groups whose results have to be put into `results` before it can go on
         self.read_only = ""  #: what is running that may not issue anything: "a query", ...
         self.error: BaseException | None = None  #: what ended it; nothing is issued after it
         self.now = 0  #: microseconds: the time of the last WorkflowTaskStarted applied
@@ -157,8 +163,8 @@ class Machine:
 
     def advance(self) -> bool:
         """Apply the events up to the next activation boundary; then the code is to run until it waits. False when
-        nothing is left: the run is live, and waits. Raises NonDeterminismError when the history has a command event
-        that the code did not issue."""
+        nothing is left (the run is live, and waits), and when it `wants` something first. Raises NonDeterminismError
+        when the history has a command event that the code did not issue."""
         if self.error is not None:
             raise self.error
         if self._live:
@@ -172,6 +178,10 @@ class Machine:
             kind = type(event.attributes)
             if kind is e.WorkflowTaskStarted:
                 if self._is_boundary():
+                    self.wants = lacking(self._incoming, self._open, self.results)
+                    if self.wants:
+                        self._next -= 1
+                        return False
                     self._activate(event)
                     return True
             elif kind is e.StepCompleted or kind is e.StepFailed:
@@ -224,7 +234,7 @@ class Machine:
         for event in incoming:
             self._apply(event)
         for event in accepted:
-            self._code.update(_request(event), event)
+            self._code.update(request_of(event), event)
         if self._live:
             updates, self._updates = self._updates, ()
             for request in updates:
@@ -245,7 +255,7 @@ class Machine:
                 if attributes.sequencing_event_id == started_id:  # type: ignore[union-attr]
                     accepted.append(event)
             elif kind is e.MarkerRecorded and attributes.marker_name == c.VERSION_MARKER:  # type: ignore[union-attr]
-                name, number = _version_of(attributes)
+                name, number = version_of(attributes)
                 self._versions[name] = number
         return accepted
 
@@ -359,6 +369,11 @@ class Machine:
             pending.end(DONE)
         return pending
 
+    def recorded_next(self) -> type[Any] | None:
+        """While replaying: the event that the next command has to become."""
+        event = None if self._live else self._expected()
+        return None if event is None else type(event.attributes)
+
     def version(self, name: str, newest: int, deprecated: bool = False) -> int | None:
         """What a run that comes here for the first time is to do: live it is `newest`, and a marker says so; on replay
         what the marker says, None without one."""
@@ -415,8 +430,9 @@ class Machine:
 
     # ------------------------------------------------------------------------------------------------- worker
     def drop(self) -> None:
-        """The run is not to go on here: whatever the code still asks for raises Dropped."""
+        """The run is not to go on here: whatever the code still asks for raises Dropped, and nothing is told to it."""
         self.error = Dropped()
+        del self._code
 
     def take(self) -> tuple[int, list[TurnCommand]]:
         """What the next append says: `after` and the commands issued since the last one. StartStep commands among them
@@ -481,20 +497,3 @@ def _is_from_outside(event: Event) -> bool:
 def _ended(pending: Pending) -> Pending:
     pending.end(DONE)
     return pending
-
-
-def _request(event: Event) -> UpdateRequest:
-    accepted: Any = event.attributes
-    return UpdateRequest(
-        update_id=accepted.update_id,
-        task_id=accepted.task_id,
-        name=accepted.name,
-        input=accepted.input,
-        header=accepted.header,
-        identity=accepted.identity,
-    )
-
-
-def _version_of(marker: Any) -> tuple[str, int]:
-    name, number = (from_payloads(marker.details[key], key) for key in ("id", "version"))
-    return str(name), int(number)  # type: ignore[call-overload]

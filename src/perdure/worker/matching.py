@@ -20,6 +20,8 @@ from perdure.sdk.workflow_errors import NonDeterminismError
 IDENTITIES: dict[type[Any], tuple[type[Any], tuple[str, ...]]] = {
     c.ScheduleActivity: (e.ActivityTaskScheduled, ("activity_type", "activity_id")),
     c.CancelActivity: (e.ActivityTaskCancelRequested, ("scheduled_event_id",)),
+    c.StartGroup: (e.GroupStarted, ("group_id", "activity_type", "count")),
+    c.CancelGroup: (e.GroupCancelRequested, ("started_event_id",)),
     c.StartTimer: (e.TimerStarted, ("timer_id",)),
     c.CancelTimer: (e.TimerCanceled, ("timer_id", "started_event_id")),
     c.StartStep: (e.StepStarted, ("name", "step_id")),

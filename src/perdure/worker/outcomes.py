@@ -53,6 +53,8 @@ OUTCOMES: dict[type[Any], tuple[str, Callable[[Event], Outcome]]] = {
     e.ActivityTaskFailed: ("scheduled_event_id", _failed),
     e.ActivityTaskTimedOut: ("scheduled_event_id", _timed_out),
     e.ActivityTaskCanceled: ("scheduled_event_id", _CANCELED),
+    e.GroupCompleted: ("started_event_id", _done),
+    e.GroupFailed: ("started_event_id", _failed),
     e.TimerFired: ("started_event_id", _done),
     e.StartChildWorkflowExecutionFailed: ("initiated_event_id", _refused("it could not be started")),
     e.ChildWorkflowExecutionCompleted: ("initiated_event_id", _completed),

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from perdure.core.errors import Cancelled, Conflict
 from perdure.core.events import Event
+from perdure.core.group_events import CallResult
 from perdure.core.model import Payloads
 from perdure.core.run import UpdateRequest
 from perdure.core.turn_commands import CompleteWorkflow, StartStep, TurnCommand
@@ -54,6 +55,10 @@ class Port(Protocol):
 
     def is_running(self) -> bool:
         """Whether steps run."""
+        ...
+
+    def results(self, wants: dict[int, bytes]) -> dict[int, list[CallResult]]:
+        """Of groups that have completed. Dropped as above."""
         ...
 
     def has_messages(self) -> bool:
@@ -120,6 +125,12 @@ class PlainCode:
         if isinstance(answers[0], BaseException):
             raise answers[0]
         return answers[0]
+
+    def let_go(self) -> None:
+        """It will not run again: nothing but the machine is there afterwards."""
+        self.machine.drop()
+        self._ctx.let_go()
+        del self._ctx, self._port
 
     def step(self, step_id: int) -> StepCall:
         """What to run for a claimed step."""
@@ -233,11 +244,24 @@ class PlainCode:
             if self._ctx.handlers.look_again() or self._ctx.check_conditions():
                 continue
             if not self.machine.advance():
-                self._go_live()
+                if self.machine.wants:
+                    self._load(self.machine.wants)
+                else:
+                    self._go_live()
 
     def _call_handlers(self) -> None:
         while self._calls:
             self._calls.popleft()()
+
+    def _load(self, wants: dict[int, bytes]) -> None:
+        """The code has come to where groups have completed: get their results."""
+        assert self._port is not None, "a replay has all results beforehand"
+        with guard.pausing():
+            try:
+                self.machine.results |= self._port.results(wants)
+            except Dropped:
+                self.unwinding = True
+                raise
 
     def _go_live(self) -> None:
         """The code waits for what is not in the history: send what it asked for, and run its steps. Returns when a step

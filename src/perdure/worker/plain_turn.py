@@ -16,6 +16,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from perdure.core.group_events import CallResult
 from perdure.core.model import Failure
 from perdure.core.turn_commands import StartStep, TurnCommand
 from perdure.sdk.workflow_errors import Dropped, turn_failure
@@ -57,6 +58,7 @@ class PlainTurn(TurnInHand):
     def _unwound(self, outcome: Last | Failure | None) -> None:
         """The code waits for the server, has ended, or is at fault."""
         self.turns.watchdog.leave(self)
+        self._code.let_go()
         if self.over:
             return
         if outcome is None:
@@ -134,6 +136,14 @@ class PlainTurn(TurnInHand):
 
     def is_running(self) -> bool:
         return self._under_way > 0
+
+    def results(self, wants: dict[int, bytes]) -> dict[int, list[CallResult]]:
+        """For the code: waits for the server."""
+        with self._waiting():
+            found: dict[int, list[CallResult]] | None = self.turns.threads.ask(partial(self.fetch, wants))
+        if found is None:
+            raise Dropped
+        return found
 
     def has_messages(self) -> bool:
         return self.run.messages

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import threading
@@ -24,6 +25,9 @@ SUPERVISED = "PERDURE_SUPERVISED"
 such as "123:4:5"."""
 LEAVE_SECONDS = 5.0
 """For the interpreter of a worker that is done to end by itself."""
+GC_THRESHOLD = 50_000
+"""Objects that a server or worker process makes before the garbage collector looks for cycles among them. Requests have
+none, and Python's own 700 make it look several times a batch."""
 
 
 def on_stop_signals(stop: Callable[[], None], force: Callable[[], None] | None = None) -> None:
@@ -95,3 +99,10 @@ def leave_soon() -> None:
     timer = threading.Timer(LEAVE_SECONDS, os._exit, (0,))
     timer.daemon = True
     timer.start()
+
+
+def calm_garbage_collector() -> None:
+    """For a process that has started what it is going to run: modules and the like are not looked at again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD)

@@ -15,7 +15,9 @@ from perdure.core.messages import Completion
 from perdure.core.model import Failure, Payloads
 from perdure.core.workflow_messages import QueryWorkflow
 from perdure.sdk.failure import to_failure
+from perdure.sdk.history import completed
 from perdure.worker.execute import Run
+from perdure.worker.groups import fetch_results
 from perdure.worker.history import events_after, fetch
 from perdure.worker.instances import Cached
 from perdure.worker.machine import Instance
@@ -50,12 +52,13 @@ class Query:
         turns, asked = self._turns, self.asked
         try:
             pages = await fetch(turns.service, asked.workflow_id, asked.run_id, 0, lambda: not self._run.ended)
+            events = events_after(pages, 0)
+            results = await fetch_results(turns.service, completed(events), lambda: not self._run.ended)
         except PerdureError as error:
             self.answer(error)
             return
         if self._run.ended:
             return
-        events = events_after(pages, 0)
         name: str = events[0].attributes.workflow_type  # type: ignore[union-attr]
         workflow = turns.workflows.get(name)
         if workflow is None:
@@ -63,9 +66,12 @@ class Query:
         elif workflow.is_async:
             cached = Cached(turns.instance(workflow, asked.run_id or ""))
             cached.last, cached.read = events[-1].id, sum(map(len, pages))
+            cached.instance.machine.results |= results
             turns.activations.add(_Asking(self, cached, events))
         else:
-            _AskingPlain(self, turns, PlainCode(workflow, turns.environment, asked.run_id or ""), events).begin()
+            code = PlainCode(workflow, turns.environment, asked.run_id or "")
+            code.machine.results |= results
+            _AskingPlain(self, turns, code, events).begin()
 
     def ask(self, instance: Instance, events: list[Event]) -> Answer:
         """In the activation thread."""

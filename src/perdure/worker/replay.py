@@ -6,16 +6,22 @@ Replayer().replay("order.json").check()  # in a test: raises where the code diff
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from perdure.core.errors import InvalidArgument, NotFound
-from perdure.core.events import WorkflowExecutionStarted
+from perdure.core.events import (
+    Event,
+    WorkflowExecutionStarted,
+    WorkflowTaskCompleted,
+    WorkflowTaskFailed,
+    WorkflowTaskStarted,
+)
 from perdure.core.model import Payloads
 from perdure.sdk.definition import WORKFLOWS, Workflow
-from perdure.sdk.history import WorkflowHistory
+from perdure.sdk.history import WorkflowHistory, completed
 from perdure.sdk.workflow_errors import NonDeterminismError
 from perdure.worker.async_code import AsyncCode
 from perdure.worker.execute import BARE, Environment
@@ -46,6 +52,7 @@ class Replayed:
         converter = self.environment.converter
         code = self.code()
         code.machine.feed(self.history.events)
+        code.machine.results |= self.history.groups
         if isinstance(code, AsyncCode):
             code.run()
         payloads: Payloads = code.query(name, converter.to_payloads(value, "query"))
@@ -85,13 +92,29 @@ class Replayer:
         if workflow is None:
             known = ", ".join(sorted(self._workflows)) or "none"
             raise NotFound(f"no workflow is named {begun.workflow_type!r}; there are: {known}")
+        if missing := sorted(completed(history.events).keys() - history.groups.keys()):
+            text = f"the results of the groups that events {missing} began are not in this history"
+            raise InvalidArgument(text, field="groups", limit="all groups that have completed")
+        if not _has_run(history.events):
+            return Replayed(workflow, history, self._environment)
         code = Replayed(workflow, history, self._environment).code()
         error: BaseException | None = None
         try:
             code.machine.feed(history.events)
+            code.machine.results |= history.groups
             code.run()
         except (Exception, NonDeterminismError) as fault:  # noqa: BLE001 - it is what the caller asked for
             error = fault
         if isinstance(code, AsyncCode):
             code.drop()
         return Replayed(workflow, history, self._environment, error)
+
+
+def _has_run(events: Sequence[Event]) -> bool:
+    """Whether any code of a run came to something, or is about to; else it was closed, or waits, before its first turn,
+    and any code fits. Of a turn that a reset begins again nothing is kept."""
+    return isinstance(events[-1].attributes, WorkflowTaskStarted) or any(
+        isinstance(event.attributes, WorkflowTaskCompleted)
+        and not (following and isinstance(following[0].attributes, WorkflowTaskFailed))
+        for event, following in ((event, events[index : index + 1]) for index, event in enumerate(events, 1))
+    )

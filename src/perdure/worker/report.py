@@ -15,6 +15,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from functools import partial
 
 from perdure.client.base import Service
 from perdure.core.errors import (
@@ -30,6 +31,7 @@ from perdure.core.errors import (
 from perdure.core.messages import Complete, Completed, Completion
 from perdure.sdk.batch import Batcher
 from perdure.worker.execute import Run, refused, undecided
+from perdure.worker.streams import Streams
 
 log = logging.getLogger("perdure.worker")
 
@@ -52,14 +54,22 @@ class Reporter:
         self._loop = asyncio.get_running_loop()
         self._batcher = Batcher(self._send, _size, most=_MOST, most_bytes=_REQUEST_BYTES)
         self._apart: set[asyncio.Task[None]] = set()
+        self.streams = Streams(service)
         self._open = 0
         self._idle = asyncio.Event()
         self._idle.set()
         self._given_up = False
 
     def add(self, run: Run, completion: Completion) -> None:
+        """Report it, once what its handler wrote to its stream is stored."""
         self._open += 1
         self._idle.clear()
+        if run.ctx.stream_writer is None:
+            self._report(run, completion)
+        else:
+            self.streams.after(run, partial(self._report, run, completion))
+
+    def _report(self, run: Run, completion: Completion) -> None:
         report = (run, completion, _PAUSE[0])
         if undecided(completion):  # as long as that transaction is open there is no answer: nobody else waits for it
             sending = self._loop.create_task(self._send([report]))
@@ -75,6 +85,7 @@ class Reporter:
     async def cancel(self) -> None:
         """Give up: the server will find out by itself that these leases ended."""
         self._given_up = True
+        await self.streams.cancel()
         for sending in list(self._apart):
             sending.cancel()
         await asyncio.gather(self._batcher.cancel(), *self._apart, return_exceptions=True)

@@ -12,6 +12,7 @@ import inspect
 import random
 from collections.abc import Callable
 from contextvars import Context
+from types import FunctionType
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -80,7 +81,11 @@ class Attempt:
     @property
     def is_async(self) -> bool:
         function = self.call.function
-        return function.is_async if isinstance(function, Task) else inspect.iscoroutinefunction(function)
+        if isinstance(function, Task):
+            return function.is_async
+        if type(function) is FunctionType and function.__code__.co_flags & inspect.CO_COROUTINE:
+            return True
+        return inspect.iscoroutinefunction(function)
 
     def stop(self, reason: str) -> None:
         """Nobody waits for it any more. A plain function can only see it in its `ctx`."""

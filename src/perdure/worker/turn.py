@@ -6,18 +6,21 @@ handed back, or with the loss of its lease. After that nothing of it counts, wha
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from perdure.core.errors import InvalidArgument, LeaseLost, NotFound, Problem, UnhandledMessages
+from perdure.core.errors import InvalidArgument, LeaseLost, NotFound, PerdureError, Problem, UnhandledMessages
+from perdure.core.group_events import CallResult
 from perdure.core.messages import Completion
 from perdure.core.model import Failure
 from perdure.core.turn_commands import StartStep, TurnCommand
 from perdure.core.workflow_messages import Append, Appended, Turn
 from perdure.worker.appends import Sending
 from perdure.worker.execute import Run, released
+from perdure.worker.groups import fetch_results
 from perdure.worker.steps import Attempt, StepEnd
 
 if TYPE_CHECKING:
@@ -75,7 +78,8 @@ class TurnInHand:
         """`accepted` is called when it is in the history. What an activation asked for is never divided: a history
         that ends within it would not match the code any more."""
         self.sending = True
-        append = Append(self.run.delivery.lease, after, commands, final, self.workflow.is_async)
+        completed = self.turn.started_event_id + 1 if self.last else 0
+        append = Append(self.run.delivery.lease, after, commands, final, self.workflow.is_async, completed)
         sending = Sending(self.run, append, partial(self._answered, accepted))
         self.sent += sending.size
         self.turns.appender.add(sending)
@@ -105,6 +109,22 @@ class TurnInHand:
         else:
             allowed = f"; the limit is {problem.limit}" if problem.limit else ""
             self.fail(Failure(message=problem.detail + allowed, code=problem.code, type="AppendRefused"))
+
+    # ------------------------------------------------------------------------------------------------------- groups
+    def fetch(self, wants: dict[int, bytes], answer: Callable[[dict[int, list[CallResult]] | None], None]) -> None:
+        """Get the results of groups; None when the turn is over before that."""
+        self.turns.keep(asyncio.get_running_loop().create_task(self._fetch(wants, answer)))
+
+    async def _fetch(
+        self, wants: dict[int, bytes], answer: Callable[[dict[int, list[CallResult]] | None], None]
+    ) -> None:
+        found: dict[int, list[CallResult]] = {}
+        try:
+            found = await fetch_results(self.turns.service, wants, lambda: not self.over)
+        except PerdureError as error:
+            if not self.over:
+                self.fail(Failure(message=error.detail, code="results_unreadable", type=type(error).__name__))
+        answer(None if self.over else found)
 
     # -------------------------------------------------------------------------------------------------------- steps
     def attempt(self, claim: StartStep, call: StepCall, ended: Callable[[StepEnd], None]) -> Attempt | StepEnd:

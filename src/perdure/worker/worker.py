@@ -31,6 +31,7 @@ from perdure.client.base import Service
 from perdure.core.errors import Internal, InvalidArgument, NotFound, PerdureError, PermissionDenied, Unauthenticated
 from perdure.core.messages import CloseSession, Completion, Delivery, OpenSession, Poll
 from perdure.sdk.definition import WORKFLOWS
+from perdure.sdk.limits import declared
 from perdure.sdk.task import REGISTRY
 from perdure.worker.execute import BARE, Environment, Run, broken, released, run_async, unknown_handler
 from perdure.worker.heartbeat import ACKNOWLEDGE_SECONDS, Heartbeats
@@ -268,9 +269,9 @@ class Worker:
     async def open_session(self) -> None:
         """Register this process with the server: the first thing to do on every connection. Each is a new epoch."""
         self._epoch += 1
-        reply = await self._service.open_session(
-            OpenSession(self.incarnation, self._epoch, self._identity, self._queues, self._slots.total, self._build)
-        )
+        body = OpenSession(self.incarnation, self._epoch, self._identity, self._queues, self._slots.total, self._build)
+        body.limits = declared(self._tasks.values())
+        reply = await self._service.open_session(body)
         self._heartbeats.start(reply.heartbeat)
         self._connected = True
         if self._lifeline is not None:
@@ -295,6 +296,7 @@ class Worker:
         changed, given = self._heartbeats.changed, self._environment
         runs = [Run(item, self._tasks.get(item.type), changed, beat_at, given) for item in deliveries]
         self._heartbeats.add(runs)
+        self._reporter.streams.open(runs)
         refused = []
         for run, fits in zip(runs, admitted, strict=True):
             if fits:

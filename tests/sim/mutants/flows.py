@@ -92,7 +92,7 @@ def _(stack: ExitStack) -> None:
 
 @mutant("the request id of a message is not looked at")
 def _(stack: ExitStack) -> None:
-    change(stack, Reservations, "asked_before", lambda self, item, command: None)
+    change(stack, Reservations, "asked_before", lambda self, item: None)
 
 
 @mutant("once real: a reset keeps the event by which the run closed")

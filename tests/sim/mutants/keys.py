@@ -55,6 +55,9 @@ def _(stack: ExitStack) -> None:
         enqueue = service.enqueue
 
         class Changed:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(service, name)
+
             async def enqueue(self, body: Any) -> Any:
                 for new in body.tasks:
                     if new.minted:

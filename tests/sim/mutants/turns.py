@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from copy import copy
 from typing import Any
 
 from msgspec.structs import replace
 
+from perdure.core import advance, turns
 from perdure.core import commands as c
-from perdure.core import turns
 from perdure.core.effects import Append, PutRun, Take
 from perdure.core.states import State
 from perdure.engine import batch as batches
@@ -46,6 +47,18 @@ def _(stack: ExitStack) -> None:
         return real(task, run, messages, command, **rest)
 
     change(stack, turns, "append", append)
+
+
+@mutant("the statement that appends steps does not look where the history ends")
+def _(stack: ExitStack) -> None:
+    real = advance.holds
+
+    def holds(task: Any, run: Any, wanted: Any) -> bool:
+        run = copy(run)
+        run.event_count = wanted.page.first - 1
+        return real(task, run, wanted)
+
+    change(stack, advance, "holds", holds)
 
 
 @mutant("an append is answered before the commit")

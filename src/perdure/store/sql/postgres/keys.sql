@@ -34,3 +34,12 @@ join keys using (namespace, app, kind, key);
 update keys
 set task_id = $6, digest = $7, expires_at = $8
 where namespace = $1 and app = $2 and kind = $3 and key = $4 and task_id = $5;
+
+-- name: free_keys
+-- Delete keys.
+delete from keys
+using unnest($1::text[], $2::text[], $3::text[], $4::text[]) as freed (namespace, app, kind, key)
+where keys.namespace = freed.namespace
+    and keys.app = freed.app
+    and keys.kind = freed.kind
+    and keys.key = freed.key;

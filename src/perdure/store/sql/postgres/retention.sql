@@ -1,5 +1,5 @@
 -- name: trim_closed
--- Delete the tasks that closed first, their attempts, and the histories and inboxes of runs; how many.
+-- Delete the tasks that closed first, their attempts, the histories of runs and groups, and the inboxes of runs; how many.
 with old as materialized (
     select id, kind from closed_tasks where closed_at < $1 order by closed_at limit $2 for update skip locked
 ),
@@ -7,7 +7,7 @@ gone_attempts as (
     delete from attempts using old where attempts.task_id = old.id
 ),
 gone_history as (
-    delete from history using old where old.kind = 3 and history.run_id = old.id
+    delete from history using old where old.kind in (3, 10) and history.run_id = old.id
 ),
 gone_inbox as (
     delete from inbox using old where old.kind = 3 and inbox.run_id = old.id
@@ -18,9 +18,10 @@ gone as (
 select count(*) from gone;
 
 -- name: trim_keys
--- Of the keys that expired first: let those live on whose task is open, and delete the others; how many.
+-- Of the keys that expired first: let those live on whose task is open, and delete the others; how many. A
+-- throttle's is over.
 with over as materialized (
-    select namespace, app, kind, key, exists (select from tasks where tasks.id = keys.task_id) as open
+    select namespace, app, kind, key, kind <> 'throttle' and exists (select from tasks where tasks.id = keys.task_id) as open
     from keys
     where expires_at <= (select coalesce($2::bigint, now_us()))
     order by expires_at

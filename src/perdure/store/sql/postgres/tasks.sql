@@ -5,7 +5,7 @@
 -- name: lock
 -- Open tasks by id, without payload and headers; those that are held elsewhere are skipped.
 with locked as materialized (
-    select * from open_brief_v2 where id = any($1::uuid[]) for update skip locked
+    select * from open_brief_v3 where id = any($1::uuid[]) for update skip locked
 )
 select locked.*, clock.now, clock.xid
 from (select count(*), now_us() as now, pg_current_xact_id()::text::bigint as xid from locked) as clock
@@ -14,7 +14,7 @@ left join locked on true;
 -- name: lock_waiting
 -- Open tasks by id, without payload and headers; waits for those that are held elsewhere, in order of id.
 with locked as materialized (
-    select * from open_brief_v2 where id = any($1::uuid[])
+    select * from open_brief_v3 where id = any($1::uuid[])
     order by id
     for update
 )
@@ -28,38 +28,41 @@ select id from closed_tasks where id = any($1::uuid[]);
 
 -- name: trace
 -- Tasks by id, open or closed, without payload, headers and result; one snapshot.
-select * from open_brief_v2 where id = any($1::uuid[])
+select * from open_brief_v3 where id = any($1::uuid[])
 union all
-select * from closed_brief_v2 where id = any($1::uuid[]);
+select * from closed_brief_v3 where id = any($1::uuid[]);
 
 -- name: read
 -- Tasks by id, open or closed, whole; one snapshot.
-select * from open_whole_v2 where id = any($1::uuid[])
+select * from open_whole_v3 where id = any($1::uuid[])
 union all
-select * from closed_whole_v2 where id = any($1::uuid[]);
+select * from closed_whole_v3 where id = any($1::uuid[]);
 
 -- name: find
 -- Open and closed tasks that pass a filter, newest id first, without payload, headers and result.
 (
-    select * from open_brief_v2
+    select * from open_brief_v3
     where id < $1::uuid and namespace = $2
         and ($3::smallint is null or state = $3)
         and ($4::text is null or queue = $4)
         and ($5::text is null or type = $5)
         and ($6::bigint is null or created_at >= $6)
         and ($8::smallint is null or kind = $8)
+        and ($9::text is null or type <> $9)
     order by id desc
     limit $7
 )
 union all
 (
-    select * from closed_brief_v2
+    select * from closed_brief_v3
     where id < $1::uuid and namespace = $2
         and ($3::smallint is null or state = $3)
         and ($4::text is null or queue = $4)
         and ($5::text is null or type = $5)
         and ($6::bigint is null or created_at >= $6)
         and ($8::smallint is null or kind = $8)
+        and ($9::text is null or type <> $9)
+        and not $10::boolean
     order by id desc
     limit $7
 )
@@ -74,7 +77,7 @@ with locked as materialized (
         as demand (lane, most, priority, place, id)
     cross join lateral (
         select *
-        from open_whole_v2 as task
+        from open_whole_v3 as task
         where task.lane = demand.lane and task.place is not null
             and (task.priority, task.place, task.id) > (demand.priority, demand.place, demand.id)
         order by task.priority, task.place, task.id
@@ -90,7 +93,7 @@ left join locked on true;
 -- Tasks whose alarm has gone off, oldest first, without payload and headers.
 with locked as materialized (
     select *
-    from open_brief_v2
+    from open_brief_v3
     where wake_at > $3 and wake_at <= (select coalesce($2::bigint, now_us()))
     order by wake_at
     limit $1
@@ -103,7 +106,7 @@ left join locked on true;
 -- name: leased_by
 -- Tasks that a worker process holds, whole.
 with locked as materialized (
-    select * from open_whole_v2 where session = $1 and state = 2 order by id limit $2 for update skip locked
+    select * from open_whole_v3 where session = $1 and state = 2 order by id limit $2 for update skip locked
 )
 select locked.*, clock.now, clock.xid
 from (select count(*), now_us() as now, pg_current_xact_id()::text::bigint as xid from locked) as clock
@@ -113,7 +116,7 @@ left join locked on true;
 -- Tasks that one poll of a worker process got and whose receipt was not acknowledged, whole.
 with locked as materialized (
     select *
-    from open_whole_v2
+    from open_whole_v3
     where session = $1 and poll = $3 and state = 2 and not received
     order by id
     limit $2
@@ -207,7 +210,8 @@ ended as (
         tasks.fairness_key, tasks.identity, tasks.run_at, tasks.expires_at, tasks.deadline, tasks.attempt_started_at,
         tasks.retry_of, tasks.idempotency_key, tasks.worker, tasks.retry_policy, tasks.timeouts, tasks.headers,
         tasks.payload, tasks.attempt + 1 as attempt, tasks.lost_deliveries, tasks.cancel_requested_at,
-        tasks.cancel_reason, coalesce(tasks.started_at, tasks.attempt_started_at) as started_at,
+        tasks.cancel_reason, tasks.concurrency_key, tasks.weight,
+        coalesce(tasks.started_at, tasks.attempt_started_at) as started_at,
         coalesce(held.progress, tasks.progress) as progress,
         coalesce(held.checkpoint, tasks.checkpoint) as checkpoint, held.result,
         clock.now as clock_now, greatest(clock.now, tasks.updated_at) as now
@@ -217,13 +221,15 @@ closed as (
         id, created_at, lease_length, max_attempts, lease_number, kind, priority, namespace, app, type, queue, lane,
         fairness_key, identity, run_at, expires_at, deadline, attempt_started_at, retry_of, idempotency_key, worker,
         retry_policy, timeouts, headers, payload, done_number, done_bits, done_state, state, updated_at, closed_at,
-        attempt, lost_deliveries, started_at, cancel_requested_at, cancel_reason, progress, checkpoint, result
+        attempt, lost_deliveries, started_at, cancel_requested_at, cancel_reason, progress, checkpoint, result,
+        concurrency_key, weight
     )
     select
         id, created_at, lease_length, max_attempts, lease_number, kind, priority, namespace, app, type, queue, lane,
         fairness_key, identity, run_at, expires_at, deadline, attempt_started_at, retry_of, idempotency_key, worker,
         retry_policy, timeouts, headers, payload, lease_number, lease_bits, 10, 10, now, now,
-        attempt, lost_deliveries, started_at, cancel_requested_at, cancel_reason, progress, checkpoint, result
+        attempt, lost_deliveries, started_at, cancel_requested_at, cancel_reason, progress, checkpoint, result,
+        concurrency_key, weight
     from ended
 )
 select id, clock_now, pg_current_xact_id()::text::bigint from ended;
@@ -242,7 +248,7 @@ with held as materialized (
 ),
 ready as materialized (
     select *
-    from open_whole_v2 as task
+    from open_whole_v3 as task
     where task.lane = $8 and task.place is not null and (task.priority, task.place, task.id) > ($10, $11, $12)
     order by task.priority, task.place, task.id
     limit $9
@@ -264,7 +270,8 @@ ended as (
         tasks.fairness_key, tasks.identity, tasks.run_at, tasks.expires_at, tasks.deadline, tasks.attempt_started_at,
         tasks.retry_of, tasks.idempotency_key, tasks.worker, tasks.retry_policy, tasks.timeouts, tasks.headers,
         tasks.payload, tasks.attempt + 1 as attempt, tasks.lost_deliveries, tasks.cancel_requested_at,
-        tasks.cancel_reason, coalesce(tasks.started_at, tasks.attempt_started_at) as started_at,
+        tasks.cancel_reason, tasks.concurrency_key, tasks.weight,
+        coalesce(tasks.started_at, tasks.attempt_started_at) as started_at,
         coalesce(held.progress, tasks.progress) as progress,
         coalesce(held.checkpoint, tasks.checkpoint) as checkpoint, held.result,
         greatest(clock.now, tasks.updated_at) as now
@@ -274,13 +281,15 @@ closed as (
         id, created_at, lease_length, max_attempts, lease_number, kind, priority, namespace, app, type, queue, lane,
         fairness_key, identity, run_at, expires_at, deadline, attempt_started_at, retry_of, idempotency_key, worker,
         retry_policy, timeouts, headers, payload, done_number, done_bits, done_state, state, updated_at, closed_at,
-        attempt, lost_deliveries, started_at, cancel_requested_at, cancel_reason, progress, checkpoint, result
+        attempt, lost_deliveries, started_at, cancel_requested_at, cancel_reason, progress, checkpoint, result,
+        concurrency_key, weight
     )
     select
         id, created_at, lease_length, max_attempts, lease_number, kind, priority, namespace, app, type, queue, lane,
         fairness_key, identity, run_at, expires_at, deadline, attempt_started_at, retry_of, idempotency_key, worker,
         retry_policy, timeouts, headers, payload, lease_number, lease_bits, 10, 10, now, now,
-        attempt, lost_deliveries, started_at, cancel_requested_at, cancel_reason, progress, checkpoint, result
+        attempt, lost_deliveries, started_at, cancel_requested_at, cancel_reason, progress, checkpoint, result,
+        concurrency_key, weight
     from ended
 ),
 numbered as (
@@ -318,19 +327,19 @@ with ended as (
         tasks.priority, tasks.namespace, tasks.app, tasks.type, tasks.queue, tasks.lane, tasks.fairness_key,
         tasks.identity, tasks.run_at, tasks.expires_at, tasks.deadline, tasks.attempt_started_at, tasks.retry_of,
         tasks.idempotency_key, tasks.worker, tasks.retry_policy, tasks.timeouts, tasks.headers, tasks.payload,
-        v.done_bits, v.result, v.class
+        tasks.concurrency_key, tasks.weight, v.done_bits, v.result, v.class
 )
 insert into closed_tasks (
     id, created_at, lease_length, max_attempts, lease_number, kind, priority, namespace, app, type, queue, lane,
     fairness_key, identity, run_at, expires_at, deadline, attempt_started_at, retry_of, idempotency_key, worker,
-    retry_policy, timeouts, headers, payload, done_bits, result,
+    retry_policy, timeouts, headers, payload, concurrency_key, weight, done_bits, result,
     state, updated_at, attempt, lost_deliveries, started_at, cancel_requested_at, cancel_reason, done_number,
     done_state, closed_at, progress, checkpoint, failure
 )
 select
     id, created_at, lease_length, max_attempts, lease_number, kind, priority, namespace, app, type, queue, lane,
     fairness_key, identity, run_at, expires_at, deadline, attempt_started_at, retry_of, idempotency_key, worker,
-    retry_policy, timeouts, headers, payload, done_bits, result,
+    retry_policy, timeouts, headers, payload, concurrency_key, weight, done_bits, result,
     ($7::smallint[])[class], ($8::bigint[])[class], ($9::integer[])[class], ($10::integer[])[class],
     ($11::bigint[])[class], ($12::bigint[])[class], ($13::text[])[class], ($14::integer[])[class],
     ($15::smallint[])[class], ($16::bigint[])[class], ($17::bytea[])[class], ($18::bytea[])[class],
@@ -360,17 +369,18 @@ set
     ready_at = v.ready_at, priority = v.priority, attempt = v.attempt, lost_deliveries = v.lost_deliveries,
     started_at = v.started_at, cancel_requested_at = v.cancel_requested_at, cancel_reason = v.cancel_reason,
     cancel_deadline = v.cancel_deadline, progress = v.progress, checkpoint = v.checkpoint, failure = v.failure,
-    done_number = v.done_number, done_bits = v.done_bits, done_state = v.done_state
+    done_number = v.done_number, done_bits = v.done_bits, done_state = v.done_state, blocked_on = v.blocked_on,
+    blocked_place = v.blocked_place
 from unnest(
     $1::uuid[], $2::smallint[], $3::boolean[], $4::integer[], $5::bigint[], $6::bigint[], $7::text[], $8::bigint[],
     $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[],
     $16::bigint[], $17::bigint[], $18::smallint[], $19::integer[], $20::integer[], $21::bigint[], $22::bigint[],
     $23::text[], $24::bigint[], $25::bytea[], $26::bytea[], $27::bytea[], $28::integer[], $29::bigint[],
-    $30::smallint[]
+    $30::smallint[], $31::text[], $32::bigint[]
 ) as v (
     id, state, received, lease_number, lease_bits, session, worker, poll, attempt_started_at, heartbeat_at,
     lease_until, attempt_deadline, heartbeat_deadline, wake_at, updated_at, place, ready_at, priority, attempt,
     lost_deliveries, started_at, cancel_requested_at, cancel_reason, cancel_deadline, progress, checkpoint, failure,
-    done_number, done_bits, done_state
+    done_number, done_bits, done_state, blocked_on, blocked_place
 )
 where tasks.id = v.id;

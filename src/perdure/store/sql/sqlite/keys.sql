@@ -20,3 +20,7 @@ where keys.namespace = column1 and keys.app = column2 and keys.kind = column3 an
 update keys
 set task_id = ?, digest = ?, expires_at = ?
 where namespace = ? and app = ? and kind = ? and key = ? and task_id = ?;
+
+-- name: free_keys
+-- Delete a key.
+delete from keys where namespace = ? and app = ? and kind = ? and key = ?;

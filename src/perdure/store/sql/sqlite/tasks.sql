@@ -8,7 +8,8 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
     lease_length, lease_until, cancel_deadline, wake_at,
     attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
     started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null,
+    concurrency_key, weight, blocked_on, blocked_place
 from tasks
 where id in (values :rows(1));
 
@@ -25,7 +26,8 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
     lease_length, lease_until, cancel_deadline, wake_at,
     attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
     started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null,
+    concurrency_key, weight, blocked_on, blocked_place
 from tasks
 where id in (select wanted.id from wanted)
 union all
@@ -35,7 +37,8 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
     lease_length, null, null, null,
     attempt, lost_deliveries, lease_number, 0, 0, null, worker, null,
     started_at, attempt_started_at, null, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, closed_at
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, closed_at,
+    concurrency_key, weight, null, null
 from closed_tasks
 where id in (select wanted.id from wanted);
 
@@ -48,7 +51,8 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
     lease_length, lease_until, cancel_deadline, wake_at,
     attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
     started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null,
+    concurrency_key, weight, blocked_on, blocked_place
 from tasks left join payloads on payloads.rowid = payload_at
 where id in (select wanted.id from wanted)
 union all
@@ -58,7 +62,8 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
     lease_length, null, null, null,
     attempt, lost_deliveries, lease_number, 0, 0, null, worker, null,
     started_at, attempt_started_at, null, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, result, closed_at
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, result, closed_at,
+    concurrency_key, weight, null, null
 from closed_tasks left join payloads on payloads.rowid = payload_at
 where id in (select wanted.id from wanted);
 
@@ -70,7 +75,8 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
     lease_length, lease_until, cancel_deadline, wake_at,
     attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
     started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null,
+    concurrency_key, weight, blocked_on, blocked_place
 from tasks
 where id < :before and namespace = :namespace
     and (:state is null or state = :state)
@@ -78,6 +84,7 @@ where id < :before and namespace = :namespace
     and (:type is null or type = :type)
     and (:since is null or created_at >= :since)
     and (:kind is null or kind = :kind)
+    and (:without_type is null or type <> :without_type)
 union all
 select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, 0,
     null, null, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
@@ -85,7 +92,8 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
     lease_length, null, null, null,
     attempt, lost_deliveries, lease_number, 0, 0, null, worker, null,
     started_at, attempt_started_at, null, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, closed_at
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, closed_at,
+    concurrency_key, weight, null, null
 from closed_tasks
 where id < :before and namespace = :namespace
     and (:state is null or state = :state)
@@ -93,6 +101,8 @@ where id < :before and namespace = :namespace
     and (:type is null or type = :type)
     and (:since is null or created_at >= :since)
     and (:kind is null or kind = :kind)
+    and (:without_type is null or type <> :without_type)
+    and not :open
 order by 1 desc
 limit :limit;
 
@@ -104,7 +114,8 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
     lease_length, lease_until, cancel_deadline, wake_at,
     attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
     started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null,
+    concurrency_key, weight, blocked_on, blocked_place
 from tasks left join payloads on payloads.rowid = payload_at
 where lane = ? and place is not null and (priority, place, id) > (?, ?, ?)
 order by priority, place, id
@@ -118,7 +129,8 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
     lease_length, lease_until, cancel_deadline, wake_at,
     attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
     started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null,
+    concurrency_key, weight, blocked_on, blocked_place
 from tasks
 where wake_at > ? and wake_at <= ?
 order by wake_at
@@ -132,7 +144,8 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
     lease_length, lease_until, cancel_deadline, wake_at,
     attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
     started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null,
+    concurrency_key, weight, blocked_on, blocked_place
 from tasks left join payloads on payloads.rowid = payload_at
 where session = ?
 order by tasks.rowid
@@ -146,7 +159,8 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
     lease_length, lease_until, cancel_deadline, wake_at,
     attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
     started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null,
+    concurrency_key, weight, blocked_on, blocked_place
 from tasks left join payloads on payloads.rowid = payload_at
 where session = ? and poll = ? and not received
 order by tasks.rowid
@@ -205,14 +219,16 @@ insert into closed_tasks (
     updated_at, closed_at, attempt, started_at, done_number, done_bits, done_state, state, progress, checkpoint, result,
     id, namespace, type, lane, created_at, app, kind, queue, idempotency_key, retry_policy, timeouts, max_attempts,
     identity, retry_of, payload_at, priority, fairness_key, run_at, expires_at, deadline, lease_length,
-    lost_deliveries, lease_number, worker, attempt_started_at, cancel_requested_at, cancel_reason
+    lost_deliveries, lease_number, worker, attempt_started_at, cancel_requested_at, cancel_reason, concurrency_key,
+    weight
 )
 select
     max(updated_at, column4), max(updated_at, column4), attempt + 1, coalesce(started_at, attempt_started_at),
     lease_number, lease_bits, 10, 10, coalesce(column5, progress), coalesce(column6, checkpoint), column7,
     id, namespace, type, lane, created_at, app, kind, queue, idempotency_key, retry_policy, timeouts, max_attempts,
     identity, retry_of, payload_at, priority, fairness_key, run_at, expires_at, deadline, lease_length,
-    lost_deliveries, lease_number, worker, attempt_started_at, cancel_requested_at, cancel_reason
+    lost_deliveries, lease_number, worker, attempt_started_at, cancel_requested_at, cancel_reason, concurrency_key,
+    weight
 from (values :rows(7)) as done
 cross join tasks
 where tasks.id = column1 and lease_number = column2 and lease_bits = column3 and state = 2 and kind = 1;
@@ -227,13 +243,13 @@ insert into closed_tasks (
     kind,
     id, namespace, type, lane, created_at, app, queue, idempotency_key, retry_policy, timeouts, max_attempts,
     identity, retry_of, priority, fairness_key, run_at, expires_at, deadline, lease_length, lease_number, worker,
-    attempt_started_at, payload_at
+    attempt_started_at, payload_at, concurrency_key, weight
 )
 select
     column4, column5, column6, column7, column8, column9, column10, column11, column12, 10, 1,
     id, namespace, type, lane, created_at, app, queue, idempotency_key, retry_policy, timeouts, max_attempts,
     identity, retry_of, priority, fairness_key, run_at, expires_at, deadline, lease_length, lease_number, worker,
-    attempt_started_at, payload_at
+    attempt_started_at, payload_at, concurrency_key, weight
 from (values :rows(12)) as closing
 cross join tasks
 where tasks.rowid = column1 and tasks.lease_number = column2 and tasks.lease_bits = column3;
@@ -242,7 +258,7 @@ insert into closed_tasks (
     kind, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
     id, namespace, type, lane, created_at, app, queue, idempotency_key, retry_policy, timeouts, max_attempts,
     identity, retry_of, priority, fairness_key, run_at, expires_at, deadline, lease_length, lease_number, worker,
-    attempt_started_at, payload_at,
+    attempt_started_at, payload_at, concurrency_key, weight,
     parent_namespace, parent_workflow_id, parent_run_id, parent_event_id, workflow_id, first_run_id,
     original_run_id, previous_run_id, root_workflow_id, root_run_id, reset_run_id, reset_event_id, chain_attempt,
     chain_deadline, parent_close_policy, turn_timeout,
@@ -254,7 +270,7 @@ select
     column15, column16, column17, column18, column19,
     id, namespace, type, lane, created_at, app, queue, idempotency_key, retry_policy, timeouts, max_attempts,
     identity, retry_of, priority, fairness_key, run_at, expires_at, deadline, lease_length, lease_number, worker,
-    attempt_started_at, payload_at,
+    attempt_started_at, payload_at, concurrency_key, weight,
     parent_namespace, parent_workflow_id, parent_run_id, parent_event_id, workflow_id, first_run_id,
     original_run_id, previous_run_id, root_workflow_id, root_run_id, reset_run_id, reset_event_id, chain_attempt,
     chain_deadline, parent_close_policy, turn_timeout,
@@ -303,8 +319,8 @@ set state = column1, received = column2, lease_number = column4, lease_bits = co
     place = column16, ready_at = column17, priority = column18, attempt = column19, lost_deliveries = column20,
     started_at = column21, cancel_requested_at = column22, cancel_reason = column23, cancel_deadline = column24,
     progress = column25, checkpoint = column26, failure = column27, done_number = column28, done_bits = column29,
-    done_state = column30
-from (values :rows(30)) as changes
+    done_state = column30, blocked_on = column31, blocked_place = column32
+from (values :rows(32)) as changes
 where tasks.rowid = column3;
 
 -- name: insert
@@ -323,6 +339,7 @@ insert into tasks (
     ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline, lease_until, cancel_deadline, wake_at,
     attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll, started_at,
     attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, concurrency_key, weight, blocked_on,
+    blocked_place
 )
-values :rows(51);
+values :rows(55);

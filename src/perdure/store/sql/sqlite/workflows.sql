@@ -62,7 +62,8 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
     lease_length, lease_until, cancel_deadline, wake_at,
     attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
     started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null,
+    concurrency_key, weight, blocked_on, blocked_place
 from tasks
 where parent_run_id = ? and id > ?
 order by id
@@ -80,13 +81,53 @@ where rowid in (
     where tasks.rowid = column1 and tasks.lease_number = column2 and tasks.lease_bits = column3
 );
 
+-- name: advance
+-- Runs go on by an append of steps, fenced by the lease and by what it says of the run; what changes is core/advance.py.
+update tasks
+set event_count = event_count + steps.count,
+    history_bytes = history_bytes + steps.bytes,
+    turn_prepared_at = steps.at
+from (
+    select column1 as id, column2 as lease_number, column3 as lease_bits, column4 as completed, column5 as worker,
+        column6 as at, column7 as after, column8 as count, column9 as bytes
+    from (values :rows(9))
+) as steps
+where tasks.id = steps.id
+    and tasks.state = 2
+    and tasks.lease_number = steps.lease_number
+    and tasks.lease_bits = steps.lease_bits
+    and tasks.worker = steps.worker
+    and tasks.updated_at <= steps.at
+    and tasks.turn_prepared_at <= steps.at
+    and tasks.turn_written = steps.completed
+    and tasks.event_count = steps.after
+returning id, inbox_count > turn_inbox;
+
 -- name: append
 -- New pages of histories.
 insert into history (run_id, first, count, data) values :rows(4);
 
+-- name: copy_pages
+-- Pages of a history that hold nothing above a number, once more for another row.
+insert into history (run_id, first, count, data)
+select column2, first, count, data
+from (values :rows(3)) as copied
+cross join history
+where run_id = column1 and first + count - 1 <= column3;
+
 -- name: histories
 -- Pages of a run's history in order, from the one that holds the event after a number on.
 select run_id, first, count, data
+from history
+where run_id = :run_id
+    and first >= coalesce((select max(first) from history where run_id = :run_id and first <= :after + 1), 0)
+    and first + count > :after + 1
+order by first
+limit :limit;
+
+-- name: history_sizes
+-- The bytes of these pages.
+select length(data)
 from history
 where run_id = :run_id
     and first >= coalesce((select max(first) from history where run_id = :run_id and first <= :after + 1), 0)
@@ -100,6 +141,14 @@ select run_id, seq, kind, at, body
 from (values :rows(2)) as wanted
 cross join inbox
 where run_id = column1 and seq > column2;
+
+-- name: inbox_start
+-- The first messages to a run behind a number, in order of arrival.
+select run_id, seq, kind, at, body from inbox where run_id = ? and seq > ? order by seq limit ?;
+
+-- name: inbox_sizes
+-- The bytes of messages to a run behind a number, in order of arrival.
+select length(body) from inbox where run_id = ? and seq > ? order by seq;
 
 -- name: messages
 -- Messages to a run, in order of arrival.
@@ -124,7 +173,8 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
     lease_length, lease_until, cancel_deadline, wake_at,
     attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
     started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null,
+    concurrency_key, weight, blocked_on, blocked_place
 from tasks
 where namespace = :namespace and workflow_id = :workflow_id and id < :before
     and (:state is null or state = :state)
@@ -132,6 +182,7 @@ where namespace = :namespace and workflow_id = :workflow_id and id < :before
     and (:type is null or type = :type)
     and (:since is null or created_at >= :since)
     and (:kind is null or kind = :kind)
+    and (:without_type is null or type <> :without_type)
 union all
 select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, 0,
     null, null, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
@@ -139,7 +190,8 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
     lease_length, null, null, null,
     attempt, lost_deliveries, lease_number, 0, 0, null, worker, null,
     started_at, attempt_started_at, null, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, closed_at
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, closed_at,
+    concurrency_key, weight, null, null
 from closed_tasks
 where namespace = :namespace and workflow_id = :workflow_id and id < :before
     and (:state is null or state = :state)
@@ -147,5 +199,19 @@ where namespace = :namespace and workflow_id = :workflow_id and id < :before
     and (:type is null or type = :type)
     and (:since is null or created_at >= :since)
     and (:kind is null or kind = :kind)
+    and (:without_type is null or type <> :without_type)
+    and not :open
 order by 1 desc
 limit :limit;
+
+-- name: find_activity
+-- The open activity or group of a run, or call of a group, that has an id.
+select id from tasks where parent_run_id = ? and idempotency_key = ? and kind in (2, 10);
+
+-- name: resolve
+-- Write into a closed run what people have done about it, so it is no dead letter any more.
+update closed_tasks set resolution = ?, failure_group = null, failure_type = null where id = ?;
+
+-- name: resolutions
+-- What people have written into closed runs.
+select id, resolution from closed_tasks where id in (values :rows(1)) and resolution is not null;

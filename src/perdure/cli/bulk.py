@@ -1,0 +1,108 @@
+"""What `perdure tasks retry`, `cancel` and `delete` do with --where: count first, ask, begin, and wait for the end."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any, Literal
+
+import typer
+
+from perdure.app import AsyncPerdure
+from perdure.cli.ask import call
+from perdure.cli.show import show_json
+from perdure.cli.values import time_value
+from perdure.core.failure_messages import BulkFilter, BulkView
+from perdure.sdk.failures import JobFilter
+
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="All jobs with this state, queue, type, since, failure_group or error; may be given several times.",
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="With --where: only count them.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="With --where: do not ask.")]
+
+_DONE = {"retry": "retried", "cancel": "canceled", "delete": "deleted"}
+
+
+class Target:
+    """How a command says what it is about: an id, or --where."""
+
+    def __init__(self, id: str | None, where: list[str] | None, *, dry_run: bool, yes: bool) -> None:
+        if (id is None) == (where is None):
+            raise typer.BadParameter("give either the id of a task, or --where NAME=VALUE")
+        if id is not None and (dry_run or yes):
+            raise typer.BadParameter("--dry-run and --yes go with --where")
+        self.filter = job_filter(where or [])
+        self.dry_run = dry_run
+        self.yes = yes
+
+
+def job_filter(where: list[str]) -> JobFilter:
+    """The filter that NAME=VALUE, several times, says."""
+    found: dict[str, Any] = {}
+    for part in where:
+        name, given, value = part.partition("=")
+        if not given or name not in BulkFilter.__struct_fields__:
+            known = ", ".join(BulkFilter.__struct_fields__)
+            raise typer.BadParameter(f"{part!r} is no NAME=VALUE; names are {known}")
+        if name in found:
+            raise typer.BadParameter(f"{name} is given twice")
+        found[name] = time_value(value) if name == "since" else value
+    if "state" in found:
+        found["state"] = str(found["state"]).upper()
+    return found  # type: ignore[return-value]
+
+
+def act(
+    action: Literal["retry", "cancel", "delete"],
+    target: Target,
+    server: str,
+    api_key: str | None,
+    namespace: str | None,
+    *,
+    json: bool,
+    reason: str = "",
+) -> None:
+    """Exit status 1 when some jobs were left as they are."""
+
+    async def ask(app: AsyncPerdure) -> BulkView:
+        counted = await app.count_tasks(action, **target.filter)
+        if target.dry_run:
+            return counted
+        _confirm(action, counted, yes=target.yes)
+        if action == "retry":
+            bulk = await app.retry_tasks(**target.filter)
+        elif action == "cancel":
+            bulk = await app.cancel_tasks(reason, **target.filter)
+        else:
+            bulk = await app.delete_tasks(**target.filter)
+        print(f"action {bulk.id}; it goes on if this command is interrupted", file=sys.stderr)
+        return await bulk.result()
+
+    view = call(server, api_key, namespace, ask)
+    if json:
+        show_json(view)
+    elif target.dry_run:
+        print(f"{_jobs(view)} would be {_DONE[action]}")
+    else:
+        print(f"{view.done} {_DONE[action]}, {view.failed} left as they are")
+        for one in view.errors:
+            print(f"{one.task_id}  {one.error.code}: {one.error.detail}", file=sys.stderr)
+    if view.failed:
+        raise typer.Exit(1)
+
+
+def _confirm(action: str, counted: BulkView, *, yes: bool) -> None:
+    if yes:
+        return
+    question = f"{action} {_jobs(counted)}"
+    if not sys.stdin.isatty():
+        raise typer.BadParameter(f"this would {question}: say --yes, or --dry-run to see the number only")
+    typer.confirm(f"{question}?", abort=True, err=True)
+
+
+def _jobs(counted: BulkView) -> str:
+    return f"{counted.total}{'+' if counted.at_least else ''} job{'' if counted.total == 1 else 's'}"

@@ -1,0 +1,5 @@
+-- Schedules are rows of tasks, which only these statements look for by what they are.
+
+-- name: schedule_ids
+-- Those of a namespace, newest first, from before an id on.
+select id from tasks where kind = 8 and namespace = $1 and id < $2::uuid order by id desc limit $3;

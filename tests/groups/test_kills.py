@@ -7,6 +7,7 @@ import os
 import random
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -40,7 +41,8 @@ async def kill_one(workers: list[WorkerProcess], source: random.Random) -> None:
     while not pids:
         await asyncio.sleep(0.01)
         pids = [pid for worker in workers for pid in worker.workers()]
-    os.kill(source.choice(pids), signal.SIGKILL)
+    with suppress(ProcessLookupError):  # killed before, and not yet seen to be gone
+        os.kill(source.choice(pids), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("style", ["", "_async"])

@@ -1,7 +1,7 @@
 """Exit statuses of `perdure`, one for each kind of outcome, so that scripts need not read text.
 
  0  done
- 1  the task failed; a history does not replay; lint or doctor found something; some jobs were left as they are
+ 1  the task failed; a history does not replay; something was found, or left
  2  the command line is wrong, or a module or a history cannot be loaded
  3  not found
  4  the task is still open after the wait

@@ -79,6 +79,7 @@ def test_events_and_streams(tmp_path: Path, server: str) -> None:
         following = subprocess.Popen(
             [*COMMAND, "events", "tail", "--json", "--type", "task.canceled", "--from", "oldest"],
             cwd=tmp_path, env={"PERDURE_SERVER": server}, stdout=subprocess.PIPE, text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs of a shell ignore it
         )  # fmt: skip
         with following:
             later = client.enqueue("tell", [], delay="1h")

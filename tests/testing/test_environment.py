@@ -466,15 +466,28 @@ def test_a_blocking_call_in_an_async_handler_is_an_error() -> None:
             env.run()
 
 
-def test_ctrl_c_in_a_handler_stops_the_test() -> None:
+def test_ctrl_c_in_a_handler_stops_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once: the test is slow to leave, and the handler, which has attempts left, is not run again meanwhile."""
+    tell = asyncio.BaseEventLoop.call_soon_threadsafe
+
+    def tell_and_dawdle(loop: asyncio.BaseEventLoop, *args: Any, **options: Any) -> Any:
+        told = tell(loop, *args, **options)
+        time.sleep(0.1 if runs else 0)
+        return told
+
+    runs: list[int] = []
+
     @task
     def interrupted(ctx: Context, payload: None) -> None:
+        runs.append(ctx.attempt)
         raise KeyboardInterrupt
 
     with jumping() as env:
         env.app.enqueue(interrupted)
-        with pytest.raises(KeyboardInterrupt):
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(asyncio.BaseEventLoop, "call_soon_threadsafe", tell_and_dawdle)
             env.run()
+    assert runs == [1]
 
 
 # ----------------------------------------------------------------------------------------------------------- async

@@ -74,3 +74,22 @@ async def test_what_is_over_is_gone_at_once(tmp_path: Path, what: Any) -> None:
         finally:
             gc.enable()
     assert left < RUNS
+
+
+async def test_batches_of_a_full_worker_are_gone_at_once(tmp_path: Path) -> None:
+    """B149: many jobs that nobody waits for, so that successes and claims are exchanged without a look at the rows."""
+    async with AsyncPerdure(f"sqlite:///{tmp_path / 'circles.db'}") as app, app.worker(workflows=[], slots=20):
+
+        async def drain(jobs: int) -> None:
+            handles = await app.enqueue_many(circle_job, list(range(jobs)))
+            await handles[-1].result(timeout=60)
+
+        await drain(100)
+        gc.collect()
+        gc.disable()
+        try:
+            await drain(1_000)
+            left = gc.collect()
+        finally:
+            gc.enable()
+    assert left < 50, "a batch of these is 20 jobs"

@@ -42,7 +42,7 @@ class Inline:
         self._loop = loop
         self._thread = threading.get_ident()
         self._inbox: SimpleQueue[tuple[Run, Ended] | None] = SimpleQueue()
-        self._waiting = 0  #: calls of this thread that wait, one in the other
+        self._waiting: list[Future[Any]] = []  #: what calls of this thread wait for, one in the other
         self._lock = threading.Lock()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
@@ -52,7 +52,7 @@ class Inline:
             return future.result()
         future.add_done_callback(lambda _: self._inbox.put(None))
         with self._lock:
-            self._waiting += 1
+            self._waiting.append(future)
         try:
             while not future.done():
                 self._run_next()
@@ -61,7 +61,7 @@ class Inline:
             raise
         finally:
             with self._lock:
-                self._waiting -= 1
+                self._waiting.pop()
         while not self._waiting and not self._inbox.empty():  # given for a call that another thread made
             self._run_next()
         return future.result()
@@ -75,7 +75,7 @@ class Inline:
         with self._lock:
             if self._waiting:
                 self._inbox.put((run, ended))
-            return self._waiting > 0
+            return bool(self._waiting)
 
     def _run_next(self) -> None:
         """Wait for something to run, or for the end of a call: perhaps one around this one, so each looks again."""
@@ -84,8 +84,13 @@ class Inline:
             return
         run, ended = given
         completion = Context().run(run_plain, run)
+        interrupted = _is_interrupt(completion)
+        if interrupted:  # before the end is known, so that nothing more is run: not this one again, and no other
+            for future in self._waiting:
+                future.cancel()
         self._loop.call_soon_threadsafe(ended, run, completion)
-        _let_go(completion)
+        if interrupted:
+            raise KeyboardInterrupt
 
 
 class _OneThread(Threads):
@@ -98,8 +103,7 @@ class _OneThread(Threads):
             super().start(run)
 
 
-def _let_go(completion: Completion | None) -> None:
-    """Ctrl-C was meant for the test, not for the handler that happened to run."""
+def _is_interrupt(completion: Completion | None) -> bool:
+    """Ctrl-C, which was meant for the test and not for the handler that happened to run."""
     failure = completion.failure if completion is not None else None
-    if failure is not None and failure.type == "KeyboardInterrupt":
-        raise KeyboardInterrupt
+    return failure is not None and failure.type == "KeyboardInterrupt"

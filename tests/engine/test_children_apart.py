@@ -17,9 +17,8 @@ from perdure.core.model import Task
 from perdure.core.rounds import Rounds
 from perdure.core.states import State
 from perdure.engine.ledger import Ledger
-from perdure.engine.workflows import Workflows
+from perdure.engine.relatives import Relatives
 from perdure.store.base import Store
-from perdure.store.memory import MemoryStore
 from tests.engine.drive import Drive, running
 from tests.engine.runs import DONE, Flows, Turn, child, start, timer
 from tests.store.conftest import clock, shared  # noqa: F401  # their fixtures
@@ -85,6 +84,6 @@ async def test_a_row_does_not_close_behind_the_back_of_its_parent() -> None:
     """A parent that was forgotten would never hear of it; so that is an error, and the batch writes nothing."""
     mint = Mint()
     task = Task(mint.task_id(1), "default", "t", State.SUCCEEDED, "lane", 1, 1, parent_run_id=mint.task_id(1))
-    workflows = Workflows(Ledger(), mint, Rounds(), MemoryStore())
+    relatives = Relatives(Ledger(), mint, Rounds())
     with pytest.raises(AssertionError):
-        workflows.apply([Delete(task)], 1)
+        relatives.apply([Delete(task)], 1)

@@ -9,7 +9,7 @@
     lock     the rows that commands name, skipping those held elsewhere, which go to the next batch
     read     what became of rows that were not there
     claim    for all waiting polls
-    hang     parents, runs and inboxes, in statements sent after the locks were granted (workflows.py)
+    hang     parents, runs and inboxes, in statements sent after the locks were granted (relatives.py, workflows.py)
     decide   one command after another, with core/; then the alarms; then hand out what is ready
     flush    deletes, updates, inserts
 
@@ -43,6 +43,7 @@ from perdure.engine.gather import Item
 from perdure.engine.intake import Intake
 from perdure.engine.ledger import Ledger
 from perdure.engine.outbox import publish
+from perdure.engine.relatives import Relatives
 from perdure.engine.starts import Starts
 from perdure.engine.streams import write_streams
 from perdure.engine.workflows import Items, Workflows
@@ -100,7 +101,8 @@ class Batch:
         self._fresh: list[Parked] = []  #: polls that did not get leases of an earlier answer again
         self.timed: str | None = None  #: a lane in which a task with time-outs was met by an exchange
         self._exchange = False  #: all of this is one
-        self._workflows = Workflows(self.ledger, mint, rounds, store, max_events)
+        self._relatives = Relatives(self.ledger, mint, rounds)
+        self._workflows = Workflows(self.ledger, self._relatives, mint, rounds, store, max_events)
         self._starts = Starts()
         self._doubled = doubled  #: some of the ids that callers made are taken
         self._watched = watched  #: somebody waits here for these tasks to close
@@ -137,7 +139,7 @@ class Batch:
         """(Worker process, task) of leases whose tasks were asked to cancel, or are runs that got a message."""
         canceled = (o.task_id for _, o in self.answers if isinstance(o, c.Changed) and o.cancel_requested)
         leased = [self.ledger.rows[task_id] for task_id in canceled if task_id in self.ledger.rows]
-        leased += self._workflows.canceled
+        leased += self._relatives.canceled
         leased += self.ledger.posted_to()
         return [(task.session, task.id) for task in leased if task.session is not None]
 
@@ -147,9 +149,8 @@ class Batch:
             await self._run_exchange(rows)
         else:
             await self._run_phases(rows)
-            self._workflows.let_go()
         if self._recorded:
-            self.published = await publish(rows, self.ledger, self.succeeded, self._recorded)
+            self.published = await publish(rows, self.ledger, self.succeeded, self.flow.moves, self._recorded)
 
     async def _run_phases(self, rows: Rows) -> None:
         work: dict[type, list[tuple[Item, Any]]] = {}
@@ -181,7 +182,7 @@ class Batch:
         await sessions.serve(self, rows, [*work.get(c.OpenSession, []), *work.get(c.CloseSession, [])])
         asked = await flow_changes.serve(self, rows, work)
         await self._claim(rows)
-        chores = Chores(self.ledger, workflows, self._mint, self._rounds)
+        chores = Chores(self.ledger, self._relatives, workflows, self._mint, self._rounds)
         await chores.read(rows, [pair for kind in _CHORES for pair in work.get(kind, ())])
         await self._hang(rows, named, main, chores, enqueues)
         self._now = rows.now
@@ -197,7 +198,7 @@ class Batch:
             self._answer(item, self._enqueue, item, command)
         for item, command in self._starts.joining:
             self._answer(item, workflows.start_onto, item, command, None, self._now)
-        self.answers += [*workflows.answers, *chores.answers]
+        self.answers += [*workflows.answers, *workflows.schedules.answers, *chores.answers]
         self.answers += [(item, c.Did(self.flow.pulled)) for item, _ in work.get(c.Pull, ())]
         self._match()
         await self._flush(rows, [i for _, command in enqueues if command.minted and (i := command.task_id)])
@@ -216,7 +217,7 @@ class Batch:
         children = [
             rows_of[i] for item, i in main.items() if i in rows_of and turns.may_close(item.command, rows_of[i])
         ]
-        held = await workflows.relatives(rows, [*children, *chores.rows])
+        held = await self._relatives.lock_parents(rows, [*children, *chores.rows])
         if held:
             self._put_off(named, [item for item, task_id in main.items() if task_id in held])
             chores.drop(held)
@@ -255,7 +256,7 @@ class Batch:
             self.under_full.add(lane)
         for task in done.claimed:
             self._rounds.serve(lane, task.place or 0)
-        self.ledger.leased(parked.tasks)
+        self.ledger.leased(zip(done.claimed, parked.tasks, strict=True))
         await self._learn(rows)
 
     async def _flush(self, rows: Rows, minted: list[bytes]) -> None:
@@ -423,7 +424,7 @@ class Batch:
         elif isinstance(command, c.NoteBulk):
             self._apply(bulk.note(task, command, self._now))
         elif task.kind == Kind.WORKFLOW and not is_closed(task.state):
-            workflows.cancel(task, command, self._now)
+            self._relatives.cancel(task, command, self._now)
         else:
             self._apply(decide.cancel(task, command, self._now))
         after = self.ledger.rows.get(task.id, task)
@@ -440,7 +441,7 @@ class Batch:
         return c.Changed(task.id, state)
 
     def _apply(self, effects: Iterable[Effect]) -> None:
-        self._workflows.apply(effects, self._now)
+        self._relatives.apply(effects, self._now)
 
     def _enqueue(self, item: Item, command: c.Enqueue) -> c.Outcome:
         if command.start is not None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any
 
-from perdure.core import bulk, decide, ids, pulse
+from perdure.core import bulk, decide, ids
 from perdure.core import commands as c
 from perdure.core.ids import Mint
 from perdure.core.model import SECOND, Task
 from perdure.core.rounds import Rounds
 from perdure.core.states import Kind
-from perdure.engine import sessions
+from perdure.engine import pulse, sessions
 from perdure.engine.gather import Item
 from perdure.engine.ledger import Ledger
+from perdure.engine.relatives import Relatives
 from perdure.engine.workflows import Workflows
 from perdure.store.base import Batch as Rows
 
@@ -27,13 +27,15 @@ HOLD_UNKNOWN = SECOND  #: microseconds that lease expiry waits while another ser
 
 
 class Chores:
-    """Those of one batch. `due` are the rows that each is about, and what to decide about such a row and `now`."""
+    """Those of one batch. `due` are the rows that each is about."""
 
-    def __init__(self, ledger: Ledger, workflows: Workflows, mint: Mint, rounds: Rounds) -> None:
+    def __init__(self, ledger: Ledger, relatives: Relatives, workflows: Workflows, mint: Mint, rounds: Rounds) -> None:
         self.answers: list[tuple[Item, c.Outcome]] = []
-        self.due: list[tuple[Item, list[Task], Callable[[Task, int], Any]]] = []
+        self.due: list[tuple[Item, list[Task]]] = []
         self.begun: list[Task] = []  #: actions on many jobs whose alarm rang here
+        self._hold_until = 0  #: no lease expires before
         self._ledger = ledger
+        self._relatives = relatives
         self._workflows = workflows
         self._mint = mint
         self._rounds = rounds
@@ -43,11 +45,10 @@ class Chores:
         for item, command in chores:
             match command:
                 case c.Ring(limit=limit, after=after):
-                    hold = await self._take_pulse(rows)
-                    tasks = await rows.due(limit, after)
-                    self.due.append((item, tasks, partial(self._ring, hold_until=hold)))
+                    self._hold_until = await self._take_pulse(rows)
+                    self.due.append((item, await rows.due(limit, after)))
                 case c.Reap(limit=limit):
-                    self.due.append((item, await sessions.reap(rows, limit), self._abandon))
+                    self.due.append((item, await sessions.reap(rows, limit)))
                 case c.Trim(closed_before=before, limit=limit):
                     count = max(await rows.trim_closed(before, limit), await rows.trim_keys(limit, KEY_EXTENSION))
                     self.answers.append((item, c.Did(count)))
@@ -56,57 +57,53 @@ class Chores:
                     self.answers.append((item, c.Did(count)))
                 case c.Erase(task_ids=task_ids):
                     self.answers.append((item, c.Did(await rows.delete_closed(task_ids))))
-        for _, tasks, _ in self.due:
+        for _, tasks in self.due:
             self._ledger.load(tasks)
 
     async def _take_pulse(self, rows: Rows) -> int:
-        """Until when no lease may expire. The pulse is written every few seconds, or at once after a gap."""
-        found = await rows.lock_pulse()
-        if found is None:
-            return rows.now + HOLD_UNKNOWN
-        taken = pulse.take(found, rows.now)
-        if taken.hold_until != found.hold_until or taken.alive_at - found.alive_at >= pulse.INTERVAL:
-            await rows.put_pulse(taken)
-        return taken.hold_until
+        """Until when no lease may expire."""
+        taken = await pulse.take(rows)
+        return rows.now + HOLD_UNKNOWN if taken is None else taken.hold_until
 
     @property
     def rows(self) -> list[Task]:
         """All of them."""
-        return [task for _, tasks, _ in self.due for task in tasks]
+        return [task for _, tasks in self.due for task in tasks]
 
     async def keep(self, select: Callable[[list[Task]], Awaitable[list[Task]]]) -> None:
         """Only those rows of each chore that `select` gives back; the others come again."""
-        self.due = [(item, await select(tasks), decision) for item, tasks, decision in self.due]
+        self.due = [(item, await select(tasks)) for item, tasks in self.due]
 
     def drop(self, held: set[bytes]) -> None:
         """These cannot be decided upon yet; they come again."""
-        self.due = [(item, [t for t in tasks if t.id not in held], decision) for item, tasks, decision in self.due]
+        self.due = [(item, [t for t in tasks if t.id not in held]) for item, tasks in self.due]
 
     def decide(self, now: int) -> None:
-        for item, tasks, decision in self.due:
+        for item, tasks in self.due:
+            decision = self._ring if isinstance(item.command, c.Ring) else self._abandon
             for task in tasks:
                 current = self._ledger.rows[task.id]
                 if current is task or task.kind is Kind.GROUP:  # else another command of this batch was about it
                     guard(self._ledger, decision, current, now)
             self.answers.append((item, c.Did(len(tasks))))
 
-    def _ring(self, task: Task, now: int, *, hold_until: int) -> None:
+    def _ring(self, task: Task, now: int) -> None:
         if task.kind in (Kind.JOB, Kind.ACTIVITY):
-            effects = decide.ring(task, now, self._mint, self._rounds, hold_until)
-            self._workflows.apply(effects, now)
+            effects = decide.ring(task, now, self._mint, self._rounds, self._hold_until)
+            self._relatives.apply(effects, now)
         elif task.kind is Kind.BULK:
             begun = bulk.begin(task, now)
-            self._workflows.apply([begun], now)
+            self._ledger.apply([begun])
             self.begun.append(begun.task)
         else:
-            self._workflows.ring(task, now, hold_until)
+            self._workflows.ring(task, now, self._hold_until)
 
     def _abandon(self, task: Task, now: int) -> None:
         reason = "its process or its connection ended"
         if task.kind == Kind.WORKFLOW:
             self._workflows.lose(task, reason, now)
         else:
-            self._workflows.apply(decide.abandon(task, reason, now, self._mint, self._rounds), now)
+            self._relatives.apply(decide.abandon(task, reason, now, self._mint, self._rounds), now)
 
 
 def guard(ledger: Ledger, decision: Callable[[Task, int], Any], task: Task, now: int) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 
 from msgspec import MsgspecError
 
 from perdure.core import decide, groups, runs
-from perdure.core.effects import Change, Effect
+from perdure.core.effects import Change
 from perdure.core.errands import Errand, arrive, errand_of
 from perdure.core.ids import Mint
 from perdure.core.model import SECOND, Task
@@ -18,29 +18,20 @@ from perdure.core.states import Cause, Kind, is_closed
 from perdure.core.turn_commands import CancelExternalWorkflow
 from perdure.core.turn_effects import key_of
 from perdure.engine.ledger import Ledger
+from perdure.engine.relatives import Relatives
 from perdure.store.base import Batch as Rows
 from perdure.store.base import KeyName
 
 SWEPT = 200  #: children that a closed run closes at a time
 SWEEP_PAUSE = SECOND // 50  #: microseconds between two such times
 
-Apply = Callable[[Iterable[Effect], int], None]
-
 
 class Errands:
-    """Those of one batch. `lock` gives the ids of rows that are held elsewhere."""
+    """Those of one batch."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        apply: Apply,
-        lock: Callable[[Rows, set[bytes]], Awaitable[set[bytes]]],
-        mint: Mint,
-        rounds: Rounds,
-    ) -> None:
+    def __init__(self, ledger: Ledger, relatives: Relatives, mint: Mint, rounds: Rounds) -> None:
         self._ledger = ledger
-        self._apply = apply
-        self._lock = lock
+        self._relatives = relatives
         self._mint = mint
         self._rounds = rounds
         self._targets: dict[bytes, bytes] = {}
@@ -68,13 +59,13 @@ class Errands:
         names = {message: name for message, name in names.items() if not errands[message].run_id}
         targets = {message: errand.run_id for message, errand in errands.items() if errand.run_id}
         targets |= await self._holders(rows, names)
-        held = await self._lock(rows, set(targets.values()))
+        held = await self._relatives.lock(rows, set(targets.values()))
         locked = self._ledger.rows
         closed = {i: name for i, name in names.items() if i in targets and targets[i] not in locked.keys() | held}
         followed = {i for i, run_id in (await self._holders(rows, closed)).items() if run_id != targets[i]}
         asked = [i for i, errand in errands.items() if isinstance(errand, CancelExternalWorkflow)]
         parents = {i: locked[targets[i]].parent_run_id for i in asked if targets.get(i) in locked}
-        held |= await self._lock(rows, {parent for parent in parents.values() if parent is not None})
+        held |= await self._relatives.lock(rows, {parent for parent in parents.values() if parent is not None})
         self._names.update(names)
         self._targets.update(targets)
         return followed | {i for i in errands if targets.get(i) in held or parents.get(i) in held}
@@ -94,12 +85,12 @@ class Errands:
             return
         sender = ledger.runs.get(parent_id)
         effects, news = arrive(errand_of(task), task, sender, target, run, now, self._mint, self._rounds)
-        self._apply(effects, now)
+        self._relatives.apply(effects, now)
         done, now = decide.own(task, now)
-        self._apply([decide.close(done, Cause.ANSWER, now)], now)
+        self._relatives.apply([decide.close(done, Cause.ANSWER, now)], now)
         parent, sender = ledger.rows.get(parent_id), ledger.runs.get(parent_id)
         if parent is not None and sender is not None and not is_closed(parent.state):
-            self._apply(runs.post(parent, sender, [news], now, self._rounds), now)
+            self._relatives.apply(runs.post(parent, sender, [news], now, self._rounds), now)
 
     def sweep(self, task: Task, now: int) -> None:
         """Some children of a closed run; the row comes again while there is something to do."""
@@ -113,13 +104,13 @@ class Errands:
             else:
                 effects = runs.swept(child, self._ledger.runs.get(child.id), now, self._mint, self._rounds)
             whole = whole and not effects
-            self._apply(effects, now)
+            self._relatives.apply(effects, now)
         task, now = decide.own(task, now)
         if whole and len(children) < SWEPT:
-            self._apply([decide.close(task, Cause.ANSWER, now)], now)
+            self._relatives.apply([decide.close(task, Cause.ANSWER, now)], now)
             return
         if whole:
             task.checkpoint = children[-1].id  # all of these may go on
         task.ready_at = now + SWEEP_PAUSE
         task.wake_at = wake_at(task)
-        self._apply([Change(task)], now)
+        self._relatives.apply([Change(task)], now)

@@ -6,16 +6,14 @@ has to do: commands of the same batch may have ended some of its calls. Else the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 from perdure.core import groups, runs
-from perdure.core.effects import Effect
 from perdure.core.groups import Step
 from perdure.core.ids import Mint
 from perdure.core.model import Payloads, Task
 from perdure.core.rounds import Rounds
 from perdure.core.states import Kind, is_closed
 from perdure.engine.ledger import Ledger
+from perdure.engine.relatives import Relatives
 from perdure.store.base import Batch as Rows
 from perdure.store.base import Store
 
@@ -24,15 +22,13 @@ MOST = 2
 STOPPED = 200
 """Calls of a group that one batch stops."""
 
-Apply = Callable[[Iterable[Effect], int], None]
-
 
 class Groups:
     """Those of one batch. `store` is for reading inputs, which do not change, beside the batch."""
 
-    def __init__(self, ledger: Ledger, apply: Apply, store: Store, mint: Mint, rounds: Rounds) -> None:
+    def __init__(self, ledger: Ledger, relatives: Relatives, store: Store, mint: Mint, rounds: Rounds) -> None:
         self._ledger = ledger
-        self._apply = apply
+        self._relatives = relatives
         self._store = store
         self._mint = mint
         self._rounds = rounds
@@ -72,7 +68,7 @@ class Groups:
         group = groups.group_of(task)
         step = groups.step_of(group)
         if step is Step.REST:
-            self._apply(groups.rest(task, now), now)
+            self._relatives.apply(groups.rest(task, now), now)
         elif step is not self._steps.get(task.id):
             return
         elif step is Step.TELL:
@@ -80,24 +76,24 @@ class Groups:
         elif step is Step.INSERT:
             inserted, inputs = self._inputs[task.id]
             if inserted == group.inserted:
-                self._apply(groups.insert(task, inputs, now, self._mint, self._rounds), now)
+                self._relatives.apply(groups.insert(task, inputs, now, self._mint, self._rounds), now)
         else:
             self._stop(task, step, now)
 
     def _tell(self, task: Task, now: int) -> None:
         news = groups.news(task)
-        self._apply(groups.told(task, now), now)
+        self._relatives.apply(groups.told(task, now), now)
         run_id = task.parent_run_id or b""
         parent, run = self._ledger.rows.get(run_id), self._ledger.runs.get(run_id)
         if parent is not None and run is not None and not is_closed(parent.state):
-            self._apply(runs.post(parent, run, [news], now, self._rounds), now)
+            self._relatives.apply(runs.post(parent, run, [news], now, self._rounds), now)
 
     def _stop(self, task: Task, step: Step, now: int) -> None:
         calls, whole = self._calls[task.id]
         for call in calls:
             if self._ledger.rows[call.id] is call:  # else another command of this batch was about it
-                self._apply(groups.stop(call, step, now), now)
+                self._relatives.apply(groups.stop(call, step, now), now)
             else:
                 whole = False
         after = self._ledger.rows[task.id]
-        self._apply(groups.stopped(after, calls, whole=whole, last=len(calls) < STOPPED, now=now), now)
+        self._relatives.apply(groups.stopped(after, calls, whole=whole, last=len(calls) < STOPPED, now=now), now)

@@ -11,13 +11,12 @@ reserved, and nothing may change it between then and the decision.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Container, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from perdure.core import commands as c
 from perdure.core import decide, keys, runs, schedules
-from perdure.core.effects import Effect
 from perdure.core.errors import Conflict, NotFound
 from perdure.core.ids import Mint
 from perdure.core.model import Key, Payloads, Task
@@ -28,41 +27,30 @@ from perdure.core.states import Kind, is_closed
 from perdure.core.turn_effects import key_of as workflow_key
 from perdure.engine.gather import Item
 from perdure.engine.ledger import Ledger
+from perdure.engine.relatives import Relatives
 from perdure.store.base import Batch as Rows
 from perdure.store.base import KeyName, Store
 
 Items = list[tuple[Item, Any]]
 
 
-class Tasks(Protocol):
-    """What is done to what schedules start."""
-
-    answers: list[tuple[Item, c.Outcome]]  #: to commands that end here
-    canceled: list[Task]  #: at work, and not wanted any more
-
-    def apply(self, effects: Iterable[Effect], now: int) -> None: ...
-
-    def cancel(self, task: Task, command: c.Cancel, now: int) -> None: ...
-
-
 class Schedules:
-    """For one batch. `targets` are the rows that commands are about, `lock` gives the ids of rows that are held
-    elsewhere; `store` is for reading results beside the batch."""
+    """For one batch. `targets` are the rows that commands are about; `store` is for reading results beside the
+    batch."""
 
     def __init__(
         self,
         ledger: Ledger,
+        relatives: Relatives,
         targets: MutableMapping[Item, bytes],
-        lock: Callable[[Rows, set[bytes]], Awaitable[set[bytes]]],
-        tasks: Tasks,
         store: Store,
         mint: Mint,
         rounds: Rounds,
     ) -> None:
+        self.answers: list[tuple[Item, c.Outcome]] = []  #: to commands that end here
         self._ledger = ledger
+        self._relatives = relatives
         self._targets = targets
-        self._lock = lock
-        self._tasks = tasks
         self._store = store
         self._mint = mint
         self._rounds = rounds
@@ -89,7 +77,7 @@ class Schedules:
         holders = await rows.read_keys(sorted(set(names.values()))) if names else {}
         for item, change in changes:
             if (holder := holders.get(names[item])) is None:
-                self._tasks.answers.append((item, _unknown(change.schedule_id)))
+                self.answers.append((item, _unknown(change.schedule_id)))
             else:
                 puts[item] = holder.task_id
         found: Items = []
@@ -125,12 +113,12 @@ class Schedules:
                 again = await rows.replace_key(holder, schedules.reservation(put))
                 self._new.append((item, put)) if again else self._deferred.append(item)
             elif holder.digest == put.digest:
-                self._tasks.answers.append((item, c.Scheduled(holder.task_id, "unchanged")))
+                self.answers.append((item, c.Scheduled(holder.task_id, "unchanged")))
             elif put.replace:
                 onto[item] = holder.task_id
             else:
                 text = f"there is a schedule {put.schedule_id!r}, and it is another one"
-                self._tasks.answers.append((item, Conflict(text, field="schedule_id")))
+                self.answers.append((item, Conflict(text, field="schedule_id")))
         return onto
 
     # ------------------------------------------------------------------------------------------------- behind locks
@@ -152,7 +140,7 @@ class Schedules:
                 firings.ring(seen)
         previous = {row_id: {self._holders[ran] for ran in firings.cancels} for row_id, firings in due.items()}
         wanted: set[bytes] = set().union(*previous.values())
-        held = await self._lock(rows, wanted) if wanted else set()
+        held = await self._relatives.lock(rows, wanted) if wanted else set()
         later |= {row_id for row_id, ids in previous.items() if not held.isdisjoint(ids)}
         for row_id in later | self._faults.keys():
             self._firings.pop(row_id, None)
@@ -258,7 +246,7 @@ class Schedules:
         """The new ones. Gives the commands that are for the next batch."""
         for item, put in self._new:
             self._ledger.apply(schedules.create(put, now))
-            self._tasks.answers.append((item, c.Scheduled(put.task_id, "created")))
+            self.answers.append((item, c.Scheduled(put.task_id, "created")))
         return self._deferred
 
     def ring(self, task: Task, now: int) -> None:
@@ -275,17 +263,17 @@ class Schedules:
     def _ask_to_end(self, task: Task, now: int) -> None:
         command = c.Cancel(namespace=task.namespace, task_id=task.id, reason="its schedule fires again")
         if task.kind is Kind.WORKFLOW:
-            self._tasks.cancel(task, command, now)
+            self._relatives.cancel(task, command, now)
         else:
-            self._tasks.apply(decide.cancel(task, command, now), now)
+            self._relatives.apply(decide.cancel(task, command, now), now)
         after = self._ledger.rows[task.id]
         if not is_closed(after.state):
-            self._tasks.canceled.append(after)
+            self._relatives.canceled.append(after)
 
     def _fire(self, firings: Firings, now: int) -> None:
         completed = firings.schedule.standing.completed
         last_result = () if completed is None else self._results.get(completed.task_id, ())
-        self._tasks.apply(firings.settle(self._taken(firings), last_result, self._rounds), now)
+        self._relatives.apply(firings.settle(self._taken(firings), last_result, self._rounds), now)
 
     def _taken(self, firings: Firings) -> dict[bytes, bytes | None]:
         """See Firings.settle. A start may also meet another one of its own batch."""

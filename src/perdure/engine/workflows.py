@@ -2,7 +2,7 @@
 inboxes behind the locks, and asks core/ what follows.
 
     resolve    workflow ids to current runs, before any lock
-    relatives  parents of children that may close are locked, too: a child whose parent is held elsewhere waits
+    relatives  parents of children that may close are locked, too; a child whose parent is held elsewhere waits
     errands    due messages to other runs, and sweeps of closed ones, with the rows that they are about
     read       runs and inboxes, in statements sent after the locks were granted
     reserve    request ids and ids of child workflows (reservations.py)
@@ -15,9 +15,9 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from perdure.core import commands as c
-from perdure.core import decide, groups, pages, runs, turns
+from perdure.core import decide, pages, runs, turns
 from perdure.core import turn_commands as t
-from perdure.core.effects import Change, Close, Delete, Effect, PassOn, PutRun
+from perdure.core.effects import PassOn, PutRun
 from perdure.core.errors import (
     Internal,
     InvalidArgument,
@@ -31,7 +31,7 @@ from perdure.core.events import (
     WorkflowExecutionSignaled,
     WorkflowExecutionStarted,
 )
-from perdure.core.history_size import MAX_EVENTS, crosses, warning
+from perdure.core.history_size import crosses, warning
 from perdure.core.ids import Mint
 from perdure.core.ids import text as id_text
 from perdure.core.lanes import TURNS, lane
@@ -47,6 +47,7 @@ from perdure.engine.errands import Errands
 from perdure.engine.gather import Item
 from perdure.engine.groups import Groups
 from perdure.engine.ledger import Ledger
+from perdure.engine.relatives import Relatives
 from perdure.engine.reservations import Reservations
 from perdure.engine.schedules import Schedules
 from perdure.store.base import Batch as Rows
@@ -61,10 +62,12 @@ class Workflows:
     """For one batch. `answers` are those to commands that end here; `store` is for reading beside the batch what does
     not change any more."""
 
-    def __init__(self, ledger: Ledger, mint: Mint, rounds: Rounds, store: Store, max_events: int = MAX_EVENTS) -> None:
+    def __init__(
+        self, ledger: Ledger, relatives: Relatives, mint: Mint, rounds: Rounds, store: Store, max_events: int
+    ) -> None:
         self.answers: list[tuple[Item, c.Outcome]] = []
-        self.canceled: list[Task] = []  #: activities at work that their workflow does not want any more
         self._ledger = ledger
+        self._relatives = relatives
         self._mint = mint
         self._rounds = rounds
         self._store = store
@@ -73,16 +76,10 @@ class Workflows:
         self._targets: dict[Item, bytes] = {}
         self._holders: dict[Item, bytes] = {}  #: who has the workflow id
         self.reservations = Reservations(ledger, self._targets, store)
-        self.errands = Errands(ledger, self.apply, self._lock, mint, rounds)
-        self.groups = Groups(ledger, self.apply, store, mint, rounds)
-        self.schedules = Schedules(ledger, self._targets, self._lock, self, store, mint, rounds)
-        self._looked_for: set[bytes] = set()  #: rows that are in the ledger if they are open
-        self._passed_on: dict[KeyName, bytes] = {}  #: workflow ids that this batch gives to another run: to which
+        self.errands = Errands(ledger, relatives, mint, rounds)
+        self.groups = Groups(ledger, relatives, store, mint, rounds)
+        self.schedules = Schedules(ledger, relatives, self._targets, store, mint, rounds)
         self._first: dict[bytes, WorkflowExecutionStarted] = {}
-
-    def let_go(self) -> None:
-        """All is decided. The parts know this and the rows in circles, which would be left to the garbage collector."""
-        del self.errands, self.groups, self.schedules
 
     # ------------------------------------------------------------------------------------------------- before locks
     async def resolve(self, rows: Rows, addressed: Items) -> Items:
@@ -186,28 +183,6 @@ class Workflows:
         if closed:
             await self.reservations.recall(rows, closed)
 
-    async def relatives(self, rows: Rows, tasks: Iterable[Task]) -> set[bytes]:
-        """Lock the parents of these rows; the ids of those whose parent is held elsewhere. The run of a group is left
-        alone as long as it hears nothing."""
-        children = {
-            task.id: task.parent_run_id
-            for task in tasks
-            if task.parent_run_id is not None and (task.kind is not Kind.GROUP or groups.needs_run(task))
-        }
-        held = await self._lock(rows, set(children.values()))
-        return {task_id for task_id, parent in children.items() if parent in held}
-
-    async def _lock(self, rows: Rows, ids: set[bytes]) -> set[bytes]:
-        """Lock rows that the batch does not have yet; which of them are open, but held elsewhere."""
-        self._looked_for |= ids
-        missing = sorted(ids - self._ledger.rows.keys())
-        if not missing:
-            return set()
-        self._ledger.load((await rows.lock(missing)).values())
-        absent = [i for i in missing if i not in self._ledger.rows]
-        traces = await rows.trace(absent) if absent else {}
-        return {i for i, task in traces.items() if not is_closed(task.state)}
-
     async def read(self, rows: Rows, in_turn: set[bytes]) -> None:
         """The runs among the rows, and the inboxes of those whose turn is looked at."""
         ledger = self._ledger
@@ -242,30 +217,6 @@ class Workflows:
         return task is not None and run is not None and (task.retry_policy is not None or run.cron is not None)
 
     # --------------------------------------------------------------------------------------------------- decisions
-    def apply(self, effects: Iterable[Effect], now: int) -> None:
-        """Write these down; and what the parents of children that close by them hear."""
-        effects = list(effects)
-        ledger = self._ledger
-        ledger.apply(effects)
-        for effect in effects:
-            if isinstance(effect, Change) and effect.task.kind == Kind.ACTIVITY and effect.task.cancel_deadline:
-                self.canceled.append(effect.task)
-            if isinstance(effect, PassOn):
-                self._passed_on[effect.old.name] = effect.new.task_id
-            if not isinstance(effect, (Close, Delete)) or effect.task.parent_run_id is None:
-                continue
-            if isinstance(effect, Close) and effect.continued:
-                continue
-            parent_id = effect.task.parent_run_id
-            parent, run = ledger.rows.get(parent_id), ledger.runs.get(parent_id)
-            if parent is None and parent_id not in self._looked_for:
-                raise AssertionError("nobody looked for the parent of a row that closes: it would wait for ever")
-            if parent is not None and parent.kind is Kind.GROUP and not is_closed(parent.state):
-                ledger.apply(groups.ended(parent, effect.task, now))
-            elif parent is not None and run is not None and not is_closed(parent.state):
-                child_run = ledger.runs.get(effect.task.id)
-                ledger.apply(runs.ended(parent, run, effect.task, child_run, now, self._rounds))
-
     def sticky(self, ready: Mapping[str, Iterable[Task]]) -> dict[bytes, int]:
         """Which worker process has which of these runs in memory."""
         if not self._ledger.runs:
@@ -307,7 +258,7 @@ class Workflows:
             rounds=self._rounds,
             max_events=self._max_events,
         )
-        self.apply(effects, now)
+        self._relatives.apply(effects, now)
         if isinstance(outcome, c.Appended) and crosses(run.event_count, outcome.last, self._max_events):
             what = warning(outcome.last, self._max_events)
             log.warning("workflow %r, run %s: %s", run.workflow_id, id_text(run.id), what)
@@ -327,14 +278,14 @@ class Workflows:
             case other:
                 limit = "failed, released"
                 raise InvalidArgument(f"outcome of a turn is {other!r}", field="outcome", limit=limit, kind="str")
-        self.apply(effects, now)
+        self._relatives.apply(effects, now)
         return c.Changed(task.id, state)
 
     def start(self, item: Item, command: c.Enqueue, now: int) -> c.Outcome:
         """A start that has got its workflow id. An update that it brings is known by its id from now on."""
         assert command.task_id is not None
         self.reservations.asked_before(item)
-        self.apply(runs.start(command, now, self._rounds), now)
+        self._relatives.apply(runs.start(command, now, self._rounds), now)
         return c.Started(command.task_id)
 
     def start_onto(self, item: Item, command: c.Enqueue, gone: Task | None, now: int) -> c.Outcome | None:
@@ -346,14 +297,14 @@ class Workflows:
         if task is None or run is None or is_closed(task.state):
             return None  # it has closed since
         if start.id_conflict == "terminate_existing":
-            self.apply(runs.terminate(task, run, "another run takes its place", "", now, self._mint), now)
+            self._relatives.apply(runs.terminate(task, run, "another run takes its place", "", now, self._mint), now)
             self.start(item, command, now)
             name = key_of(task.namespace, run.workflow_id)
             new = Key(*name, command.task_id, command.digest, now + command.key_life)
-            self.apply([PassOn(Key(*name, target, b"", 0), new)], now)
+            self._relatives.apply([PassOn(Key(*name, target, b"", 0), new)], now)
             return c.Started(command.task_id)
         if start.tells and self.reservations.asked_before(item) is None:
-            self.apply(runs.tell(task, run, start, now, self._rounds), now)
+            self._relatives.apply(runs.tell(task, run, start, now, self._rounds), now)
         return c.Started(target, started=False)
 
     def tell(self, item: Item, command: c.Tell, gone: Task | None, now: int) -> c.Outcome | None:
@@ -374,13 +325,13 @@ class Workflows:
             return _told(task.id, key, command)
         match command.message:
             case WorkflowExecutionCancelRequested() as request:
-                self.apply(runs.cancel(task, run, request, now, self._mint, self._rounds), now)
+                self._relatives.apply(runs.cancel(task, run, request, now, self._mint, self._rounds), now)
                 return c.Told(task.id)
             case WorkflowExecutionSignaled() as signal:
-                self.apply(runs.post(task, run, [signal], now, self._rounds), now)
+                self._relatives.apply(runs.post(task, run, [signal], now, self._rounds), now)
                 return c.Told(task.id)
             case UpdateRequest() as update:
-                self.apply(runs.update(task, run, update, now, self._rounds), now)
+                self._relatives.apply(runs.update(task, run, update, now, self._rounds), now)
                 return c.Told(task.id, update.task_id)
 
     def terminate(self, item: Item, command: c.Terminate, gone: Task | None, now: int) -> c.Outcome | None:
@@ -390,7 +341,7 @@ class Workflows:
                 return None
             closed = gone or self._ledger.rows[self._targets[item]]
             return c.Changed(closed.id, closed.state)
-        self.apply(runs.terminate(task, run, command.reason, command.identity, now, self._mint), now)
+        self._relatives.apply(runs.terminate(task, run, command.reason, command.identity, now, self._mint), now)
         return c.Changed(task.id, State.TERMINATED)
 
     def pause(self, item: Item, command: c.Pause, gone: Task | None, now: int) -> c.Outcome | None:
@@ -401,7 +352,7 @@ class Workflows:
             runs.refuse_closed(gone or self._ledger.rows[self._targets[item]])
         assert task is not None
         assert run is not None
-        self.apply(runs.pause(task, run, command.paused, now, self._rounds), now)
+        self._relatives.apply(runs.pause(task, run, command.paused, now, self._rounds), now)
         return c.Changed(task.id, self._ledger.rows[task.id].state)
 
     def reset(self, item: Item, command: c.Reset, gone: Task | None, now: int) -> c.Outcome | None:
@@ -409,20 +360,15 @@ class Workflows:
         task, run = self._target(item, command.namespace, gone)
         if holder != target and holder in self._ledger.rows:
             raise WorkflowAlreadyStarted("another run of this workflow id is open", field="run_id")
-        if self._names[item] in self._passed_on:
+        if self._names[item] in self._relatives.passed_on:
             return None
         closed_since = task is None and not is_closed(command.task.state)
         task, run = task or command.task, run or command.run
         if closed_since or run.event_count != len(command.history):
             return c.Stale()
         messages = self._ledger.inboxes.get(target, ())
-        self.apply(reset(task, run, messages, holder, command, now, self._mint, self._rounds), now)
+        self._relatives.apply(reset(task, run, messages, holder, command, now, self._mint, self._rounds), now)
         return c.Started(command.new_run_id)
-
-    def cancel(self, task: Task, command: c.Cancel, now: int) -> None:
-        """By the task's id."""
-        request = WorkflowExecutionCancelRequested(cause=command.reason)
-        self.apply(runs.cancel(task, self._ledger.runs[task.id], request, now, self._mint, self._rounds), now)
 
     def _target(self, item: Item, namespace: str, gone: Task | None) -> tuple[Task | None, Run | None]:
         target = self._targets[item]
@@ -439,7 +385,7 @@ class Workflows:
 
     def _successor(self, item: Item) -> tuple[Task | None, Run | None]:
         """The run that this batch made to follow the one that the workflow id stood for."""
-        following = self._passed_on.get(self._names.get(item, _NO_NAME))
+        following = self._relatives.passed_on.get(self._names.get(item, _NO_NAME))
         if following is None:
             return None, None
         self._targets[item] = following
@@ -455,9 +401,9 @@ class Workflows:
         match task.kind:
             case Kind.WORKFLOW:
                 run = ledger.runs[task.id]
-                self.apply(runs.ring(task, run, now, self._mint, self._rounds, hold_until), now)
+                self._relatives.apply(runs.ring(task, run, now, self._mint, self._rounds, hold_until), now)
             case Kind.TIMER:
-                self.apply(runs.fire(task, now), now)
+                self._relatives.apply(runs.fire(task, now), now)
             case Kind.MESSAGE:
                 self.errands.deliver(task, now)
             case Kind.SWEEP:
@@ -472,7 +418,7 @@ class Workflows:
     def lose(self, task: Task, reason: str, now: int) -> None:
         """The worker process that had the turn is gone."""
         task, now = runs.own(task, self._ledger.runs[task.id], now)
-        self.apply(runs.lose(task, self._ledger.runs[task.id], reason, now, self._rounds), now)
+        self._relatives.apply(runs.lose(task, self._ledger.runs[task.id], reason, now, self._rounds), now)
 
 
 def _told(run_id: bytes, key: Key, command: c.Tell) -> c.Told:

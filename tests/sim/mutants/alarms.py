@@ -94,7 +94,7 @@ def _(stack: ExitStack) -> None:
 
     async def run_phases(self: Any, rows: Any, *rest: Any) -> None:
         if not any(isinstance(i.command, c.Enqueue) for i in self.items):  # keys come before any row
-            first = chores.Chores(self.ledger, self._workflows, self._mint, self._rounds)
+            first = chores.Chores(self.ledger, self._relatives, self._workflows, self._mint, self._rounds)
             await read(
                 first, rows, [(i, i.command) for i in self.items if isinstance(i.command, (c.Ring, c.Reap, c.Trim))]
             )
@@ -105,7 +105,7 @@ def _(stack: ExitStack) -> None:
         if (first := early.pop(self._workflows, None)) is None:
             await read(self, rows, work)
         else:
-            self.due, self.answers = first.due, first.answers
+            self.due, self.answers, self._hold_until = first.due, first.answers, first._hold_until
 
     change(stack, batches.Batch, "_run_phases", run_phases)
     change(stack, chores.Chores, "read", read_early)

@@ -11,6 +11,8 @@ EXAMPLE := examples/field_station
 INSTALL := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt $(BIN)/python -m pip install \
 	--quiet --disable-pip-version-check
 CODE := src tests scripts examples benchmarks
+# Three on two cores: tests wait for processes now and then. Whoever is done takes over half of what another has left.
+PYTEST := $(BIN)/pytest -n 3 --dist worksteal
 
 .PHONY: help
 help: ## this list
@@ -32,11 +34,20 @@ lint: .venv/.test ## format, lint rules and types
 
 .PHONY: check
 check: lint ## what to run before each commit: lint, tidy rules, and the tests that need no other process
-	$(BIN)/pytest -q -n 3 tests/test_tidy.py tests/core tests/store tests/engine tests/api tests/sdk -k "not postgres"
+	$(PYTEST) -q tests/test_tidy.py tests/core tests/store tests/engine tests/api tests/sdk -k "not postgres"
+
+# The dashboard's tests drive a real browser: Debian's Chromium, installed where that is allowed.
+.PHONY: browser
+browser:
+	@command -v "$${PERDURE_CHROMIUM:-chromium}" > /dev/null || if [ "$$(id -u)" = 0 ]; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium; \
+	else \
+		echo "the tests need the Debian package chromium, or another Chromium in PERDURE_CHROMIUM" >&2; exit 1; \
+	fi
 
 .PHONY: test
-test: lint ## everything, on both databases, with real processes
-	$(BIN)/pytest -n 3 tests
+test: lint browser ## everything, on both databases, with real processes
+	$(PYTEST) tests
 
 .PHONY: faults
 faults: .venv/.test ## break real processes, databases, disks and networks at full length; half an hour

@@ -3,6 +3,7 @@
     python -m benchmarks                 5 pairs: each run of Perdure stands beside one of the peer, in turn
     python -m benchmarks --pairs 1       fewer of them
     python -m benchmarks jobs latency    some workloads only; shows the table and leaves RESULTS.md alone
+    python -m benchmarks limits          fairness, caps and schedules; once
     python -m benchmarks growth          what a million waiting and a million closed jobs cost; once, beside itself
     python -m benchmarks --quick         small sizes, no peers: checks the benchmarks themselves
 
@@ -21,18 +22,19 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from benchmarks import flow_workloads, report, workloads
+from benchmarks import flow_workloads, limit_workloads, report, workloads
 from benchmarks.databases import Database, Postgres, SqliteFile, postgres
 from benchmarks.deployment import Deployment, deployed
 from benchmarks.flow_workloads import QUICK_FLOWS, FlowSizes
 from benchmarks.growth import QUICK_GROWTH, Growth, GrowthSizes
+from benchmarks.limit_workloads import QUICK_LIMITS, LimitSizes, Workload
 from benchmarks.peers import Peers
 from benchmarks.processes import Processes
 from benchmarks.workloads import QUICK, Numbers, Sizes
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 COMPARED = ("jobs", "enqueues", "latency", "recovery", "flows")
-WORKLOADS = (*COMPARED, "growth")
+WORKLOADS = (*COMPARED, "limits", "growth")
 
 Step = tuple[str, Callable[[], Numbers]]
 
@@ -91,6 +93,18 @@ class Bench:
         yield from self._flows_on_both("flow latency", flow_workloads.flow_latency)
         yield from self._flows_on_both("long history", flow_workloads.long_history)
         yield from self._flows_on_both("flow recovery", flow_workloads.flow_recovery)
+
+    def limits(self) -> Iterator[Step]:
+        """By themselves: there is no peer to compare them with."""
+        sizes = QUICK_LIMITS if self._sizes is QUICK else LimitSizes()
+
+        def measured(store: str, workload: Workload) -> Numbers:
+            with deployed(self._processes, self._stores[store]()) as deployment:
+                return workload(deployment, sizes)
+
+        for name, workload in limit_workloads.WORKLOADS.items():
+            for store in self._stores:
+                yield f"{store} {name}", partial(measured, store, workload)
 
     def _flows_on_both(self, name: str, workload: Callable[[Deployment, FlowSizes], Numbers]) -> Iterator[Step]:
         def measured(store: str) -> Numbers:
@@ -166,6 +180,9 @@ def main(arguments: list[str]) -> int:
                 numbers = step()
                 runs.setdefault(name, []).append(numbers)
                 _show(name, numbers)
+        for name, step in bench.limits() if "limits" in chosen else ():
+            runs[name] = [step()]
+            _show(name, runs[name][0])
         if "growth" in chosen:
             for name, pairs in _growth(processes, QUICK_GROWTH if options.quick else GrowthSizes()):
                 runs[name] = pairs

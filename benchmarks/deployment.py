@@ -30,14 +30,18 @@ class Deployment:
         self.server = processes.start("server", PERDURE, "server", "--store", database.url, "--port", str(port))
         wait_for_port(port, self.server)
 
-    def worker(self, application: Path = TASKS) -> subprocess.Popen[bytes]:
+    def worker(self, application: Path = TASKS, slots: int = SLOTS) -> subprocess.Popen[bytes]:
         """A supervisor with one worker process of 100 slots."""
-        command = (PERDURE, "worker", str(application), "--slots", str(SLOTS))
+        command = (PERDURE, "worker", str(application), "--slots", str(slots))
         return self.processes.start("worker", *command, PERDURE_URL=self.url, TALLY=str(self.tally))
 
     def executed(self) -> int:
         """Handler runs so far, repeated ones included."""
         return self.tally.stat().st_size
+
+    def traces(self) -> bytes:
+        """What the handlers wrote, in order."""
+        return self.tally.read_bytes()
 
     def cpu(self) -> dict[str, float]:
         """CPU seconds so far of the server and, where there is one, of the database server."""

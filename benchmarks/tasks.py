@@ -6,6 +6,7 @@ loses nothing. The payload has been decoded when a handler gets it.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import Any
 
@@ -32,3 +33,17 @@ def noop_in_thread(ctx: Context, payload: Any) -> None:
 async def echo(ctx: Context, payload: Any) -> int:
     """A job whose owner waits for the result."""
     return 1
+
+
+@task
+async def trace(ctx: Context, mark: str) -> None:
+    """Leaves its mark, a letter, and takes a moment."""
+    os.write(_tally, mark.encode())
+    await asyncio.sleep(0.01)
+
+
+@task
+async def nap(ctx: Context, seconds: float) -> None:
+    """Holds its slot for so long."""
+    os.write(_tally, b".")
+    await asyncio.sleep(seconds)

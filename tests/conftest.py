@@ -3,6 +3,7 @@ declared are forgotten after it."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import shutil
@@ -10,13 +11,18 @@ import subprocess
 import tempfile
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from perdure.database import migrate
 from perdure.sdk.definition import WORKFLOWS
 from perdure.sdk.task import REGISTRY
+from perdure.store import sqlite
+
+_ENOUGH_BYTES = 4 << 30  #: for the databases and logs of a few servers
 
 
 class PostgresServer:
@@ -47,10 +53,17 @@ class PostgresServer:
         self._server.cleanup()
 
 
+def _memory() -> Path | None:
+    """A folder in memory, where the machine has enough of it. A sync costs nothing there: on a busy disk it takes
+    seconds to drop a database."""
+    folder = Path("/dev/shm")
+    return folder if folder.is_dir() and shutil.disk_usage(folder).free >= _ENOUGH_BYTES else None
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
     """Started once a run, when the first test needs it."""
-    folder = Path(tempfile.mkdtemp(prefix="pg"))  # short: a socket's path has at most 107 bytes
+    folder = Path(tempfile.mkdtemp(prefix="pg", dir=_memory()))  # short: a socket's path has at most 107 bytes
     server = PostgresServer(folder)
     try:
         yield server
@@ -62,13 +75,41 @@ def postgres_server() -> Iterator[PostgresServer]:
 _numbers = itertools.count(1)
 
 
+def _database(server: PostgresServer, template: str) -> Iterator[str]:
+    name = f"test_{os.getpid()}_{next(_numbers)}"
+    server.run(f"create database {name} template {template}")
+    yield server.url(name)
+    server.run(f"drop database {name} with (force)")
+
+
 @pytest.fixture
 def postgres_database(postgres_server: PostgresServer) -> Iterator[str]:
     """The URL of an empty database; it is dropped after the test, whoever is still connected."""
-    name = f"test_{os.getpid()}_{next(_numbers)}"
-    postgres_server.run(f"create database {name}")
-    yield postgres_server.url(name)
-    postgres_server.run(f"drop database {name} with (force)")
+    yield from _database(postgres_server, "template1")
+
+
+@pytest.fixture(scope="session")
+def migrated_template(postgres_server: PostgresServer) -> str:
+    """The name of a database with the schema and no rows."""
+    postgres_server.run("create database migrated")
+    with ThreadPoolExecutor(1) as thread:  # an async fixture may have asked, whose event loop runs in this one
+        thread.submit(lambda: asyncio.run(migrate(postgres_server.url("migrated")))).result()
+    return "migrated"
+
+
+@pytest.fixture
+def migrated_database(postgres_server: PostgresServer, migrated_template: str) -> Iterator[str]:
+    """The same as `postgres_database`, up to date: a copy, which takes half as long as to migrate."""
+    yield from _database(postgres_server, migrated_template)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def short_logs() -> Iterator[None]:
+    """Of SQLite files that this process opens: thousands, of which each would begin with 5 MB of log. Servers and
+    workers of tests have logs of full length."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite, "LOG_BYTES", 0)
+        yield
 
 
 @pytest.fixture(autouse=True)

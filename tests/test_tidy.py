@@ -6,7 +6,7 @@ right one's end, for commands):
     cli, dashboard, testing
          app
     worker    api
-    sdk       engine
+    sdk       observe, engine
     client    store
          core          the left column sees only its shared vocabulary
 
@@ -39,7 +39,8 @@ VAGUE = {"utils", "util", "helpers", "helper", "manager", "managers", "common", 
 SHARED_CORE = {
     "model", "messages", "workflow_messages", "errors", "durations", "limits",
     "event_messages", "run", "events", "event_types", "group_events", "turn_commands", "schedule_messages",
-    "pages", "history_json", "body", "failure_messages", "doctor_messages", "limit_messages",
+    "figures", "signal_messages", "pages", "history_json", "body", "failure_messages", "doctor_messages",
+    "limit_messages", "search_messages", "owners", "compensations",
 }  # fmt: skip
 """What clients and workers may know of the rules: the vocabulary, the wire's bodies, the errors, the limits; and what
 histories are made of, because they replay them."""
@@ -48,14 +49,15 @@ MAY_IMPORT = {
     "core": {"core"},
     "store": {"store", "core"},
     "engine": {"engine", "store", "core"},
-    "api": {"api", "engine", "store", "core"},
+    "observe": {"observe", "engine", "store", "core"},
+    "api": {"api", "observe", "engine", "store", "core"},
     "client": {"client", "shared"},
     "sdk": {"sdk", "client", "shared"},
     "worker": {"worker", "sdk", "client", "shared"},
     "database": {"api", "engine", "store", "core"},
     "app": {"database", "worker", "sdk", "client", "api", "engine", "store", "core"},
     "lint": {"lint"},
-    "cli": {"cli", "lint", "app", "database", "sdk", "client", "shared"},
+    "cli": {"cli", "dashboard", "lint", "observe", "app", "database", "sdk", "client", "shared"},
     "dashboard": {"dashboard", "app", "sdk", "client", "shared"},
     "testing": {"testing", "app", "worker", "sdk", "client", "api", "engine", "store", "core"},
     "__init__": {"app", "sdk", "shared"},
@@ -193,7 +195,7 @@ def test_no_dead_module() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     entries = [project["scripts"], *project["entry-points"].values()]
     alive = {target.split(":")[0] for entry in entries for target in entry.values()}
-    alive |= {"perdure", "perdure.__main__", "perdure.testing"}
+    alive |= {"perdure", "perdure.__main__", "perdure.testing", "perdure.sdk.tracing"}
     for importer, path in NAMES.items():
         alive.update(found for found in imports(path) if found != importer)
     dead = [module for module, path in NAMES.items() if path.stem != "__init__" and module not in alive | REFERENCE]

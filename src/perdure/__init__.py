@@ -38,6 +38,7 @@ from perdure.core.errors import (
     WorkflowAlreadyStarted,
     WorkflowClosed,
 )
+from perdure.core.limit_messages import Breaker
 from perdure.core.model import Failure, RetryPolicy
 from perdure.sdk.context import Context
 from perdure.sdk.handle import AsyncJob, Job
@@ -64,6 +65,7 @@ __all__ = [
     "Perdure",
     "task",
     "RetryPolicy",
+    "Breaker",
     "Context",
     "AsyncJob",
     "Job",

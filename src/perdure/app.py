@@ -7,6 +7,9 @@
 
 Whatever the URL, it is the same code: in this process the calls go straight to the service that a server would put
 behind its sockets. `AsyncPerdure` is the whole; `Perdure` runs one on an event loop in a thread and waits for it.
+
+No process is a client, a worker and a server at once, and each part takes a tenth of a second or more to load. So this
+module loads none of them before it is needed.
 """
 
 from __future__ import annotations
@@ -20,52 +23,55 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, Literal, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 
 import uvloop
 
-from perdure.api import transaction
-from perdure.api.drafts import Draftsman
-from perdure.api.service import Caller
-from perdure.api.service import Service as ServerService
-from perdure.client.base import Service
-from perdure.client.embedded import EmbeddedService
-from perdure.client.http import HttpService
-from perdure.client.websocket import Hook
 from perdure.core import limits
 from perdure.core import messages as m
 from perdure.core.durations import Duration
 from perdure.core.history_size import MAX_EVENTS, check_max_events
 from perdure.core.ids import Mint
 from perdure.database import EngineOptions, open_store, running_engine
-from perdure.sdk.client import AsyncClient, Edit, TaskFilter, TaskOptions
+from perdure.sdk.blocking import Call
+from perdure.sdk.client import Edit, TaskFilter, TaskOptions
 from perdure.sdk.events import Events
 from perdure.sdk.extensions import Extensions, checked, converters
 from perdure.sdk.failures import Failures
 from perdure.sdk.handle import Job, Runner
 from perdure.sdk.limits import Limits
+from perdure.sdk.owners import Owners
 from perdure.sdk.schedules import Schedules
+from perdure.sdk.search import Searches
 from perdure.sdk.task import R, Task
 from perdure.sdk.transaction import Value
-from perdure.worker.execute import Environment
-from perdure.worker.options import WorkerOptions
-from perdure.worker.output import keep_output
+from perdure.sdk.transactional import TransactionalClient
 from perdure.worker.process import Lifeline, calm_garbage_collector, leave_soon, on_stop_signals
-from perdure.worker.reload import on_change
-from perdure.worker.replay import Replayer
-from perdure.worker.supervisor import Supervisor
-from perdure.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from perdure.api.drafts import Draftsman
+    from perdure.api.server import Invite
+    from perdure.client.base import Service
+    from perdure.client.http import HttpService
+    from perdure.client.websocket import Hook
+    from perdure.worker.execute import Environment
+    from perdure.worker.options import WorkerOptions
+    from perdure.worker.replay import Replayer
+    from perdure.worker.worker import Worker
 
 T = TypeVar("T")
 
 
 @asynccontextmanager
-async def running_server(url: str, host: str, port: int, **options: Unpack[EngineOptions]) -> AsyncIterator[str]:
-    """A server over a store; gives its URL. Port 0: a free one."""
-    from perdure.api.server import App, Server  # clients and workers need no web framework
+async def running_server(
+    url: str, host: str, port: int, invite: Invite | None = None, **options: Unpack[EngineOptions]
+) -> AsyncIterator[str]:
+    """A server over a store; gives its URL. Port 0: a free one. `invite` makes what it carries beside its own
+    interfaces: the dashboard."""
+    from perdure.api.server import App, Server
 
     async with running_engine(url, **options) as engine:
-        server = Server(App(engine), host, port)
+        server = Server(App(engine, invite), host, port)
         await server.start()
         try:
             yield server.url
@@ -74,17 +80,17 @@ async def running_server(url: str, host: str, port: int, **options: Unpack[Engin
             await asyncio.gather(server.stop(), engine.stop())
 
 
-async def serve(url: str, host: str, port: int, tell: Callable[[str], None], **options: Unpack[EngineOptions]) -> None:
-    """A server until a signal stops it; `tell` is told its URL. A second signal ends the process at once."""
+async def serve(server: AbstractAsyncContextManager[str], tell: Callable[[str], None]) -> None:
+    """A `running_server` until a signal stops it; `tell` is told its URL. A second signal ends the process at once."""
     stop = asyncio.Event()
-    async with running_server(url, host, port, **options) as address:
+    async with server as address:
         on_stop_signals(stop.set)
         calm_garbage_collector()
         tell(address)
         await stop.wait()
 
 
-class AsyncPerdure(AsyncClient):
+class AsyncPerdure(TransactionalClient):
     """A client, and if the URL names a store a server in this process. It connects at the first call.
 
     Use one on one event loop, and close it: `async with AsyncPerdure(url) as app`. `namespace` separates tenants
@@ -104,7 +110,9 @@ class AsyncPerdure(AsyncClient):
         **extensions: Unpack[Extensions],
     ) -> None:
         self.extensions = checked(extensions)
-        super().__init__(coalesce=coalesce, converters=converters(extensions))
+        super().__init__(
+            coalesce=coalesce, converters=converters(extensions), middleware=extensions.get("middleware", ())
+        )
         self.url = url
         self.remote = url.startswith(("http://", "https://"))
         self.namespace = namespace
@@ -118,9 +126,13 @@ class AsyncPerdure(AsyncClient):
 
     @cached_property
     def _draftsman(self) -> Draftsman:
+        from perdure.api.drafts import Draftsman
+
         return Draftsman(limits.name(self.namespace or "default", "namespace"), Mint())
 
     def _arguments(self, new: m.NewTask) -> dict[str, Value]:
+        from perdure.api import transaction
+
         return transaction.arguments(self._draftsman, new)
 
     async def __aenter__(self) -> Self:
@@ -157,13 +169,22 @@ class AsyncPerdure(AsyncClient):
 
     async def _connect(self) -> Service:
         if self.remote:
+            from perdure.client.http import HttpService
+
             return HttpService(self.url, api_key=self.api_key, namespace=self.namespace)
+        from perdure.api.service import Caller
+        from perdure.api.service import Service as ServerService
+        from perdure.client.embedded import EmbeddedService
+
         running = running_engine(self.url, max_history_events=self._max_history_events)
         engine = await self._open.enter_async_context(running)
         return EmbeddedService(ServerService(engine, Caller(self.namespace or "default")))
 
     def replayer(self) -> Replayer:
         """Replays histories with the workflows of this process and the converter of this object."""
+        from perdure.worker.execute import Environment
+        from perdure.worker.replay import Replayer
+
         return Replayer(environment=Environment(self.converter))
 
     @asynccontextmanager
@@ -176,16 +197,21 @@ class AsyncPerdure(AsyncClient):
     @asynccontextmanager
     async def environment(self) -> AsyncIterator[Environment]:
         """What all handlers of a worker share, from before the first until after the last one."""
+        from perdure.worker.execute import Environment
+
         lifespan = self.extensions.get("lifespan")
         async with contextlib.nullcontext() if lifespan is None else lifespan(self) as state:
             yield Environment(self.converter, tuple(self.extensions.get("middleware", ())), state)
 
     @asynccontextmanager
     async def _worker(self, environment: Environment, options: WorkerOptions) -> AsyncIterator[Worker]:
+        from perdure.worker.worker import Worker
+
         if not self.remote or self._instead is not None:
             async with Worker(await self.service(), environment=environment, **options) as worker:
                 yield worker
             return
+        from perdure.client.http import HttpService
 
         async def greet() -> None:
             await worker.open_session()
@@ -213,6 +239,8 @@ class AsyncPerdure(AsyncClient):
         if lifeline is not None:
             options["incarnation"] = lifeline.incarnation
             options["lifeline"] = lifeline
+            from perdure.worker.output import keep_output
+
             keep_output()
         async with self.worker(**options) as worker:
             on_stop_signals(worker.drain)
@@ -241,13 +269,16 @@ class AsyncPerdure(AsyncClient):
                 await service.heartbeat(m.Heartbeat(incarnation, list(map(m.Beat, begun))))
             await service.close_session(m.CloseSession(incarnation, "died"))
 
+        from perdure.worker.reload import on_change
+        from perdure.worker.supervisor import Supervisor
+
         supervisor = Supervisor(command, processes, died, hopeless)
         on_stop_signals(supervisor.stop, supervisor.kill)
         watcher = None if files is None else asyncio.create_task(on_change(files, supervisor.restart))
         try:
             if health is None:
                 return await supervisor.run()
-            from perdure.worker.health import health_server  # others need no web framework
+            from perdure.worker.health import health_server
 
             async with health_server(*health, supervisor.health):
                 return await supervisor.run()
@@ -286,49 +317,7 @@ class _Working:
             await self._leave.wait()
 
 
-class _Call(Generic[T]):
-    """A coroutine that runs on the event loop of another thread, waited for in this one. A bare lock, because the
-    futures of asyncio.run_coroutine_threadsafe cost several times as much, and the caller waits for each of them."""
-
-    __slots__ = ("_ended", "_error", "_loop", "_task", "_value", "_work")
-
-    def __init__(self, work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> None:
-        self._work = work
-        self._loop = loop
-        self._ended = threading.Lock()
-        self._ended.acquire()
-        self._task: asyncio.Task[None] | None = None
-        self._value: T
-        self._error: BaseException | None = None
-
-    def start(self) -> None:
-        """To be called on the loop."""
-        self._task = self._loop.create_task(self._run())
-
-    def outcome(self) -> T:
-        """Blocks. When it is interrupted, the coroutine is canceled."""
-        try:
-            self._ended.acquire()
-        except BaseException:
-            self._loop.call_soon_threadsafe(self._cancel)
-            raise
-        if self._error is not None:
-            raise self._error
-        return self._value
-
-    async def _run(self) -> None:
-        try:
-            self._value = await self._work
-        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
-            self._error = error
-        self._ended.release()
-
-    def _cancel(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
-
-class Perdure(Events, Failures, Limits, Schedules):
+class Perdure(Events, Failures, Limits, Owners, Schedules, Searches):
     """AsyncPerdure for code without an event loop: the same calls, and each blocks until it is answered. They may
     be made from any thread, but not from an async handler of its own worker. Not to be shared over a fork once used."""
 
@@ -394,7 +383,7 @@ class Perdure(Events, Failures, Limits, Schedules):
         idempotency_key: str | None = None,
         **options: Unpack[TaskOptions],
     ) -> Job[R]:
-        """AsyncClient.enqueue_in for a psycopg 3 connection, or a SQLAlchemy Connection or Session."""
+        """AsyncPerdure.enqueue_in for a psycopg 3 connection, or a SQLAlchemy Connection or Session."""
         return Job(self._app.enqueue_blocking_in(connection, task, payload, idempotency_key, options), self._run)
 
     def execute(
@@ -440,9 +429,9 @@ class Perdure(Events, Failures, Limits, Schedules):
         """See AsyncClient.queues."""
         return self._run(self._app.queues())
 
-    def workers(self) -> list[m.WorkerView]:
+    def workers(self, running: int = 0) -> list[m.WorkerView]:
         """See AsyncClient.workers."""
-        return self._run(self._app.workers())
+        return self._run(self._app.workers(running))
 
     @contextmanager
     def worker(self, **options: Unpack[WorkerOptions]) -> Iterator[None]:
@@ -480,7 +469,7 @@ class Perdure(Events, Failures, Limits, Schedules):
         if fault:
             work.close()
             raise RuntimeError(fault)
-        call = _Call(work, self._loop)
+        call = Call(work, self._loop)
         self._loop.call_soon_threadsafe(call.start)
         return call.outcome()
 

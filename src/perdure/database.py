@@ -6,15 +6,17 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from perdure.api.auth import hash_key, new_key
+from perdure.api.keys import hash_key, new_key
 from perdure.core import limits
 from perdure.core.errors import InvalidArgument, NotFound, Unavailable
 from perdure.core.history_size import MAX_EVENTS, check_max_events
-from perdure.engine.engine import Engine
 from perdure.store.base import ApiKey as ApiKey
 from perdure.store.base import Store, StoreFault
+
+if TYPE_CHECKING:
+    from perdure.engine.engine import Engine
 
 LEAST_RETENTION_SECONDS = 86_400.0
 """No task is deleted before the idempotency key that names it."""
@@ -52,6 +54,8 @@ class EngineOptions(TypedDict, total=False):
 @asynccontextmanager
 async def running_engine(url: str, **options: Unpack[EngineOptions]) -> AsyncIterator[Engine]:
     """An engine over a store."""
+    from perdure.engine.engine import Engine  # who migrates, or names a store that others run, needs none
+
     check_max_events(options.get("max_history_events", MAX_EVENTS))
     async with opened(url) as store:
         engine = Engine(store, **options)

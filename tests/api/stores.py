@@ -21,9 +21,9 @@ async def opened(request: pytest.FixtureRequest, folder: Path) -> AsyncIterator[
     store: Store
     if request.param == "sqlite":
         store = SqliteStore(folder / "jobs.db")
+        await store.migrate()
     else:
-        store = PostgresStore(request.getfixturevalue("postgres_database"))
-    await store.migrate()
+        store = PostgresStore(request.getfixturevalue("migrated_database"))
     await store.open()
     try:
         yield store

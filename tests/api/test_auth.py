@@ -9,7 +9,8 @@ from contextlib import AsyncExitStack
 import pytest
 
 from perdure.api import auth
-from perdure.api.auth import PREFIX, Gate, hash_key, new_key
+from perdure.api.auth import Gate
+from perdure.api.keys import PREFIX, hash_key, new_key
 from perdure.api.server import App, Server, is_loopback
 from perdure.api.service import Caller
 from perdure.client.http import HttpService

@@ -142,7 +142,7 @@ async def test_what_is_no_action_is_not_found(service: Service) -> None:
 async def test_the_checks_answer_everybody(service: Service) -> None:
     await enqueue(service)
     reply = await service.doctor(d.Doctor())
-    assert [(one.check, one.namespace) for one in reply.findings] == [("no_worker", "default")]
+    assert [(one.check, one.namespace) for one in reply.findings] == [("no_worker", "default"), ("no_owner", "default")]
     assert reply.whole and "lost" in reply.checks
 
 
@@ -214,7 +214,7 @@ async def test_rest_refuses_what_it_does_not_know(rest: Rest, path: str, body: d
 async def test_rest_runs_the_checks(rest: Rest) -> None:
     assert (await rest("GET", "/v1/doctor")).body["findings"] == []
     await rest("POST", "/v1/tasks", {"type": "t"})
-    assert [one["check"] for one in (await rest("GET", "/v1/doctor")).body["findings"]] == ["no_worker"]
+    assert [one["check"] for one in (await rest("GET", "/v1/doctor")).body["findings"]] == ["no_worker", "no_owner"]
 
 
 async def test_namespaces_see_their_own(rest: Rest, engine: Engine, server: Any) -> None:

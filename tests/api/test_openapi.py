@@ -14,6 +14,7 @@ from perdure.api import failure_schema as fs
 from perdure.api import openapi, schema
 from perdure.api import schedule_schema as ss
 from perdure.api import workflow_schema as ws
+from perdure.api.rest_owners import OwnerDocument, OwnerRequest
 from perdure.core import messages as m
 from perdure.core.errors import Problem, from_problem
 from tests.api.calls import Rest
@@ -22,7 +23,9 @@ PATHS = {
     "/v1/tasks", "/v1/tasks:batch", "/v1/tasks/{task_id}", "/v1/tasks/{task_id}/cancel", "/v1/tasks/{task_id}/retry",
     "/v1/jobs/{job_id}", "/jobs/{job_id}", "/v1/jobs/{job_id}/cancel", "/jobs/{job_id}/cancel",
     "/v1/jobs/{job_id}/result", "/jobs/{job_id}/result", "/v1/queues", "/v1/workers", "/healthz",
-    "/v1/limits", "/v1/queues/{queue}/pause", "/v1/queues/{queue}/resume",
+    "/v1/tasks:count", "/v1/workflows:count", "/v1/search-attributes", "/v1/search-attributes/{name}",
+    "/v1/limits", "/v1/limits/breaker", "/v1/queues/{queue}/pause", "/v1/queues/{queue}/resume",
+    "/v1/queues/{queue}", "/v1/workflows:cancel", "/v1/workflows:terminate",
     "/v1/workflows", "/v1/workflows/{workflow_id}", "/v1/workflows/{workflow_id}/history",
     "/v1/workflows/{workflow_id}/result", "/v1/workflows/{workflow_id}/signal", "/v1/workflows/{workflow_id}/query",
     "/v1/workflows/{workflow_id}/update", "/v1/workflows/{workflow_id}/cancel",
@@ -33,7 +36,7 @@ PATHS = {
     "/v1/schedules/{schedule_id}/resume", "/v1/schedules/{schedule_id}/trigger",
     "/v1/schedules/{schedule_id}/backfill",
     "/v1/failures", "/v1/tasks:retry", "/tasks:retry", "/v1/tasks:cancel", "/tasks:cancel", "/v1/tasks:delete",
-    "/tasks:delete", "/v1/bulk", "/v1/bulk/{action_id}", "/v1/bulk/{action_id}/cancel", "/v1/doctor",
+    "/tasks:delete", "/v1/bulk", "/v1/bulk/{action_id}", "/v1/bulk/{action_id}/cancel", "/v1/doctor", "/v1/golden-signals",
     "/v1/events", "/v1/events:record", "/v1/tasks/{task_id}/stream", "/v1/webhooks", "/v1/webhooks/{webhook_id}",
     "/v1/webhooks/{webhook_id}/disable", "/v1/webhooks/{webhook_id}/replay", "/v1/webhooks/{webhook_id}/ping",
     "/v1/webhooks/{webhook_id}/dead-letters",
@@ -47,6 +50,10 @@ REQUESTS: dict[str, Any] = {
     "retryTasks": fs.BulkRequest,
     "cancelTasks": fs.BulkRequest,
     "deleteTasks": fs.BulkRequest,
+    "cancelWorkflows": fs.BulkRequest,
+    "terminateWorkflows": fs.BulkRequest,
+    "setQueueOwner": OwnerRequest,
+    "updateSchedule": ss.ScheduleChanges,
     "startWorkflow": ws.WorkflowRequest,
     "signalWorkflow": ws.SignalRequest,
     "queryWorkflow": ws.QueryRequest,
@@ -103,6 +110,11 @@ ANSWERS: dict[str, Any] = {
     "listSchedules": ss.ScheduleList,
     "getSchedule": ss.ScheduleDocument,
     "putSchedule": ss.ScheduleChanged,
+    "updateSchedule": ss.ScheduleChanged,
+    "cancelWorkflows": fs.BulkDocument,
+    "terminateWorkflows": fs.BulkDocument,
+    "setQueueOwner": OwnerDocument,
+    "deleteQueueOwner": OwnerDocument,
     "deleteSchedule": ss.ScheduleChanged,
     "pauseSchedule": ss.ScheduleChanged,
     "resumeSchedule": ss.ScheduleChanged,

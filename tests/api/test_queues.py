@@ -11,6 +11,7 @@ from perdure.api.server import Server
 from perdure.client.base import Service
 from perdure.client.http import HttpService
 from perdure.core import messages as m
+from perdure.core.errors import InvalidArgument
 from perdure.core.model import Failure
 from perdure.store.base import Store
 from tests.api.calls import INCARNATION, Rest, enqueue, new_rest, poll, task
@@ -37,10 +38,11 @@ async def test_queues_show_what_waits_and_what_runs(server: Server, rest: Rest) 
     await worker.complete(m.Complete([failed]))
     found = (await rest("GET", "/v1/queues")).body["queues"]
     ages = [queue.pop("oldest_ready_seconds") for queue in found]
+    nobody = {"owner": "", "alert_depth": None}
     assert found == [
-        {"name": "default", "ready": 7, "running": 2, "delayed": 1, "retrying": 1, "workers": 1, "at_least": []},
-        {"name": "idle", "ready": 0, "running": 0, "delayed": 0, "retrying": 0, "workers": 1, "at_least": []},
-        {"name": "unattended", "ready": 1, "running": 0, "delayed": 0, "retrying": 0, "workers": 0, "at_least": []},
+        nobody | {"name": "default", "ready": 7, "running": 2, "delayed": 1, "retrying": 1, "workers": 1, "at_least": []},
+        nobody | {"name": "idle", "ready": 0, "running": 0, "delayed": 0, "retrying": 0, "workers": 1, "at_least": []},
+        nobody | {"name": "unattended", "ready": 1, "running": 0, "delayed": 0, "retrying": 0, "workers": 0, "at_least": []},
     ]
     assert ages[1] is None
     assert all(age is not None and 0 <= age < 60 for age in (ages[0], ages[2]))
@@ -79,3 +81,21 @@ async def test_workers_are_listed(server: Server, rest: Rest) -> None:
     assert (shown["identity"], shown["queues"]) == ("host:1", ["default", "slow"])
     assert (shown["slots"], shown["build"], shown["ending"]) == (4, "v7", False)
     await worker.close()
+
+
+async def test_workers_are_listed_with_what_they_hold(server: Server, service: Service, rest: Rest) -> None:
+    """Field case B163: what each runs, since when, and when it was last heard of."""
+    await service.open_session(m.OpenSession(INCARNATION, 1, "host:1", ["default"], 4))
+    jobs = await enqueue(service, task("a"), task("b"), task("c"))
+    leases = await poll(service, capacity=3)
+    await service.heartbeat(m.Heartbeat(INCARNATION, [m.Beat(leases[0].lease)]))
+    [worker] = (await service.workers(m.ListWorkers(2))).workers
+    assert [one.task_id for one in worker.running] == jobs[:2] and worker.more_running
+    assert [(one.kind, one.type, one.attempt) for one in worker.running] == [("job", "a", 1), ("job", "b", 1)]
+    assert worker.running[0].heard_at is not None
+    [shown] = (await rest("GET", "/v1/workers?running=100")).body["workers"]
+    assert [one["task_id"] for one in shown["running"]] == jobs and not shown["more_running"]
+    for wrong in (-1, 101):
+        with pytest.raises(InvalidArgument) as refused:
+            await service.workers(m.ListWorkers(wrong))
+        assert refused.value.field == "running"

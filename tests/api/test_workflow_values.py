@@ -120,6 +120,7 @@ BAD_CALLS: list[tuple[str, m.Body, str]] = [
     ("find_workflows", w.FindWorkflows(cursor="x"), "cursor"),
     ("find_workflows", w.FindWorkflows(type=""), "type"),
     ("find_workflows", w.FindWorkflows(status="OPEN"), "status"),
+    ("find_workflows", w.FindWorkflows(open=True, requires_intervention=True), "requires_intervention"),
     ("history", w.History("w", after=-1), "after"),
     ("history", w.History("w", limit=0), "limit"),
     ("group_results", w.GroupResults("w"), "group_id"),

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from perdure import Perdure
+from perdure import Breaker, Perdure
 from perdure.cli.main import cli
 from perdure.database import api_keys
 from tests.worker.processes import COMMAND, PATIENCE, running_server
@@ -97,6 +97,8 @@ def tasks(folder: Path, server: str) -> dict[str, str]:
                 job.result(PATIENCE)
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(PATIENCE) == 0
+        client.set_limit("type", "charge", breaker=Breaker(crashes=5))
+        client.add_search_attribute("customer_tier", "Keyword")
         waiting = client.enqueue("resize_image", delay="1h")
         group = str(client.get(failed.id).failure_group)
     return {"get": done.id, "wait": done.id, "cancel": waiting.id, "retry": failed.id, "show": group}

@@ -103,4 +103,4 @@ def test_what_is_found_is_said_with_what_to_do(store: str, tmp_path: Path) -> No
     with Perdure(nothing) as app:
         assert app.doctor().findings == []
     fine = run(nothing, "doctor")
-    assert (fine.exit_code, fine.stdout) == (0, "12 checks, 0 findings\n")
+    assert (fine.exit_code, fine.stdout) == (0, "16 checks, 0 findings\n")

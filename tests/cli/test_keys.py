@@ -12,6 +12,7 @@ from perdure.cli.keys import START
 from perdure.client.http import HttpService
 from perdure.core import messages as m
 from perdure.core.errors import Unauthenticated
+from perdure.database import make_api_key
 from tests.worker.processes import perdure, running_server
 
 STORE = "sqlite:///jobs.db"
@@ -50,9 +51,9 @@ def test_a_key_is_revoked_by_the_start_of_its_hash(tmp_path: Path) -> None:
     assert last.stderr.startswith("no API key is left: ")
 
 
-def test_a_start_that_several_keys_have_revokes_none(tmp_path: Path) -> None:
+async def test_a_start_that_several_keys_have_revokes_none(tmp_path: Path) -> None:
     for _ in range(17):
-        keys(tmp_path, "create")
+        await make_api_key(f"sqlite:///{tmp_path / 'jobs.db'}", "default", "")
     starts = [item["hash"][0] for item in json.loads(keys(tmp_path, "list", "--json"))]
     twice = next(start for start in starts if starts.count(start) > 1)
     assert perdure("keys", "revoke", twice, "--store", STORE, folder=tmp_path).returncode == 8

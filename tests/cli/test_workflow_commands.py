@@ -82,6 +82,7 @@ def test_the_examples_tell_a_story(run: Any) -> None:
 
     assert play("start") == "order-4711"
     assert "order-4711" in play("list")
+    assert play("count") == "1"
     assert "waiting_for       " in play("get")
     assert "WorkflowExecutionStarted" in play("history")
     assert play("query") == '"waiting for approval"'
@@ -105,7 +106,7 @@ def test_the_examples_tell_a_story(run: Any) -> None:
     assert "resolution        refunded by hand, ticket 17 (" in play("get")
     assert {name.split()[-1] for name in WORKFLOWS} == {
         "start", "list", "get", "history", "query", "update", "signal", "result", "cancel", "terminate", "pause",
-        "resume", "reset", "resolve",
+        "resume", "reset", "resolve", "count",
     }  # fmt: skip
 
 

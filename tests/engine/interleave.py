@@ -169,12 +169,11 @@ async def _order(name: str, race: Race, clock: SteppedClock, schedule: Schedule)
 
 
 async def drawn_orders(name: str, race: Race, clock: SteppedClock, url: str, seeds: int) -> None:
-    """Orders of a race that are drawn from seeds, on PostgreSQL."""
+    """Orders of a race that are drawn from seeds, on a PostgreSQL database that is up to date."""
     from perdure.store.postgres import PostgresStore
 
     gate = Gate()
     first, second = (PostgresStore(url, clock=clock.now, switch=gate) for _ in range(2))
-    await first.migrate()
     await asyncio.gather(first.open(), second.open())
     try:
         for seed in range(seeds):

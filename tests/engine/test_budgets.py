@@ -47,11 +47,11 @@ async def drive(
         from perdure.store.sqlite import SqliteStore
 
         store = SqliteStore(tmp_path / "tasks.db", clock=clock.now, switch=counter)
+        await store.migrate()
     else:
         from perdure.store.postgres import PostgresStore
 
-        store = PostgresStore(request.getfixturevalue("postgres_database"), switch=counter)
-    await store.migrate()
+        store = PostgresStore(request.getfixturevalue("migrated_database"), switch=counter)
     await store.open()
     async with running(store) as driving:
         await driving.enqueue()  # the lane is known from here on

@@ -396,6 +396,30 @@ async def test_a_poll_whose_worker_left_hands_its_tasks_back(drive: Drive) -> No
     assert [t.id for t in leased] == [task_id]
 
 
+async def test_an_outage_breaks_connections_and_ends_nobody(drive: Drive, clock: SteppedClock) -> None:
+    """B052: a worker cannot come back before the database does; one that is known to be gone ends at once."""
+    session = {"namespace": "default", "identity": "w", "queues": "default", "slots": 5}
+    tasks = []
+    for incarnation in (1, 2, 3):
+        drive.incarnation = incarnation
+        await drive.one(c.OpenSession(incarnation=incarnation, epoch=1, **session))
+        tasks.append(await drive.lease_new())
+        await drive.beat(tasks[-1])
+    await drive.elapse(clock, 4)
+    await drive.one(c.CloseSession(incarnation=1, epoch=1))  # noted as the outage begins
+    clock.advance(60)
+    await drive.one(c.CloseSession(incarnation=2, epoch=1))  # noted as soon as it is over
+    await drive.one(c.CloseSession(incarnation=3))
+    await drive.ring()
+    await drive.one(c.Reap(limit=100))
+    assert [await drive.state(task.id) for task in tasks] == [State.LEASED, State.LEASED, State.RETRY_WAIT]
+    await drive.one(c.OpenSession(incarnation=1, epoch=2, **session))
+    await drive.beat(tasks[0])
+    await drive.elapse(clock, 16)
+    await drive.one(c.Reap(limit=100))
+    assert [await drive.state(task.id) for task in tasks[:2]] == [State.LEASED, State.RETRY_WAIT]
+
+
 async def test_the_end_of_a_session_ends_its_leases(drive: Drive, clock: SteppedClock) -> None:
     """DESIGN 3, early ends; B009: a new incarnation is not the old owner."""
     await drive.engine.apply([enqueue() for _ in range(5)])

@@ -13,6 +13,7 @@ from perdure.core import doctor
 from perdure.core.doctor import IDLE, SILENT
 from perdure.core.doctor_messages import Finding
 from perdure.core.model import SECOND, RetryPolicy, pack
+from perdure.core.owners import QueueOwner
 from perdure.core.states import Kind, State
 from perdure.engine.doctor import Doctor
 from perdure.store.base import Store
@@ -40,10 +41,16 @@ def found(store: Store, clock: SteppedClock) -> Any:
 
 
 @pytest.fixture
-async def worker(store: Store) -> AsyncIterator[None]:
+async def worker(store: Store, owner: None) -> AsyncIterator[None]:
     async with store.batch() as batch:
         await batch.put_session(new_session(1))
     yield
+
+
+@pytest.fixture
+async def owner(store: Store) -> None:
+    """Of the queue of these tests."""
+    await store.put_queue_owner(QueueOwner("default", "default", "we", 3, START))
 
 
 async def test_nothing_is_found_where_nothing_is_wrong(
@@ -176,6 +183,24 @@ async def test_queues_without_a_worker(drive: Drive, found: Any, store: Store, w
     assert "no_worker" not in await found()
 
 
+async def test_OPS_02_queues_without_an_owner_and_queues_that_are_too_deep(
+    drive: Drive, found: Any, store: Store, owner: None
+) -> None:
+    for queue in ("mail", "default", "default", "default"):
+        await drive.enqueue(queue=queue)
+    async with store.batch() as batch:
+        await batch.put_session(new_session(2, namespace="other", queues="mail\nfiles"))
+    names = await found()
+    assert {(one.namespace, *one.examples) for one in names["no_owner"]} == {
+        ("default", "mail"),
+        ("other", "files", "mail"),
+    }
+    assert "queue_depth" not in names
+    await drive.enqueue()
+    [deep] = (await found())["queue_depth"]
+    assert (deep.count, deep.namespace) == (4, "default") and "'default' of we" in deep.detail
+
+
 async def test_dead_letters_that_nobody_has_read(drive: Drive, found: Any, clock: SteppedClock) -> None:
     await drive.enqueue(retry=RetryPolicy(max_attempts=1))
     task = await drive.lease()
@@ -188,7 +213,7 @@ async def test_dead_letters_that_nobody_has_read(drive: Drive, found: Any, clock
 
 
 async def test_sessions_that_do_not_end_and_alarms_that_are_late(
-    drive: Drive, found: Any, store: Store, clock: SteppedClock
+    drive: Drive, found: Any, store: Store, clock: SteppedClock, owner: None
 ) -> None:
     async with store.batch() as batch:
         await batch.put_session(new_session(1, ends_at=START))

@@ -7,7 +7,6 @@ import re
 import pytest
 
 from perdure.store import postgres_session
-from perdure.store.postgres import PostgresStore
 from perdure.store.statements import statements
 
 INDEXES = {
@@ -28,11 +27,8 @@ INDEXES = {
 
 
 @pytest.mark.parametrize("name", sorted(INDEXES))
-async def test_statements_go_by_their_index(postgres_database: str, name: str) -> None:
-    store = PostgresStore(postgres_database)
-    await store.migrate()
-    await store.close()
-    session = await postgres_session.connect(postgres_database, postgres_session.BATCH_SETTINGS, seconds=60)
+async def test_statements_go_by_their_index(migrated_database: str, name: str) -> None:
+    session = await postgres_session.connect(migrated_database, postgres_session.BATCH_SETTINGS, seconds=60)
     sql = statements("postgres")[name]
     nulls = ", ".join(["null"] * len(set(re.findall(r"\$\d+", sql))))
     await session.connection.execute(f"prepare planned as {sql}")

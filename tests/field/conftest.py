@@ -16,9 +16,10 @@ from tests.store.conftest import clock, store  # noqa: F401  # fixtures
 @pytest.fixture(params=["sqlite", "postgres"])
 async def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A fresh database, brought up to date."""
-    found = f"sqlite:///{tmp_path / 'jobs.db'}"
     if request.param == "postgres":
-        found = request.getfixturevalue("postgres_database")
+        migrated: str = request.getfixturevalue("migrated_database")
+        return migrated
+    found = f"sqlite:///{tmp_path / 'jobs.db'}"
     await migrate(found)
     return found
 

@@ -164,8 +164,8 @@ async def test_every_order(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(RACES))
-async def test_drawn_orders_on_postgres(name: str, postgres_database: str) -> None:
-    await interleave.drawn_orders(name, RACES[name], CLOCK, postgres_database, DRAWN)
+async def test_drawn_orders_on_postgres(name: str, migrated_database: str) -> None:
+    await interleave.drawn_orders(name, RACES[name], CLOCK, migrated_database, DRAWN)
 
 
 @pytest.mark.parametrize("swapped", [False, True], ids=["as written", "swapped"])

@@ -31,7 +31,7 @@ async def numbers(store: Store, after: Cursor = OLDEST, limit: int = 100, namesp
 
 
 async def test_events_keep_every_column(store: Store) -> None:
-    full = event(1, workflow_id="order", failure_code="fatal", failure_type="ValueError")
+    full = event(1, workflow_id="order", failure_code="fatal", failure_type="ValueError", reason="why")
     await publish(store, full)
     (found,) = await store.events("default", OLDEST, 10)
     assert replace(found, xid=0, seq=0) == full

@@ -7,9 +7,11 @@ from typing import Any
 
 import msgspec
 
+from perdure.core import events as e
 from perdure.core import turn_commands as c
+from perdure.core.compensations import ATTRIBUTE, FAILED, NOTHING, PENDING
 from perdure.sdk.converter import from_payloads
-from perdure.sdk.saga import PivotPassedError
+from perdure.sdk.saga import PivotPassedError, Saga
 from perdure.sdk.task import task
 from perdure.sdk.workflow import workflow
 from perdure.sdk.workflow_context import WorkflowContext
@@ -110,3 +112,55 @@ def test_SAGA_08_nothing_is_compensated_past_the_pivot() -> None:
             return str(error)
 
     assert "past its pivot" in result(Server(flow).turn())
+
+
+def said(server: Server) -> list[Any]:
+    """What the run said that it owes, in order."""
+    events = [event.attributes for event in server.history.events]
+    upserts = [found for found in events if isinstance(found, e.UpsertWorkflowSearchAttributes)]
+    return [found.search_attributes[ATTRIBUTE] for found in upserts]
+
+
+def test_SAGA_04_a_run_says_what_it_owes_once_each_time_that_it_changes() -> None:
+    server = Server(trip).turn().step(1, "F").step(2, failure=NO)
+    assert said(server) == [PENDING]
+    server.step(3, failure=NO).step(4)
+    assert said(server) == [PENDING, FAILED]
+    server = Server(trip).turn().step(1, "F").step(2, failure=NO).step(3).step(4)
+    assert said(server) == [PENDING, NOTHING]
+    assert result(server)[1] is False
+
+
+def test_SAGA_04_of_several_sagas_the_worst_counts() -> None:
+    @workflow
+    async def two(ctx: WorkflowContext) -> None:
+        first, second = ctx.saga(), ctx.saga()
+        first.add_compensation(unbook, "a")
+        second.add_compensation(unbook, "b")
+        await first.compensate()
+        second.pivot()
+        second.add_compensation(unbook, "after the pivot")
+        await first.compensate()
+
+    server = Server(two).turn().step(1, failure=NO)
+    assert said(server) == [PENDING, FAILED]
+    server.step(2)
+    assert said(server) == [PENDING, FAILED, NOTHING]
+
+
+def test_a_history_from_before_sagas_said_what_they_owe_is_replayed() -> None:
+    """What such a run says later on is in its history from there on."""
+    server = Server(trip)
+    before = Saga._owe
+    Saga._owe = lambda self, what: None  # type: ignore[method-assign]
+    try:
+        server.turn().step(1, "F")
+    finally:
+        Saga._owe = before  # type: ignore[method-assign]
+    assert said(server) == []
+    server.lose().turn()
+    assert said(server) == []
+    server.step(2, failure=NO)
+    server.lose().turn().step(3, failure=NO).step(4)
+    assert said(server) == [FAILED]
+    assert result(server)[1] is True

@@ -214,5 +214,5 @@ async def test_every_order_on_the_memory_store(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(RACES))
-async def test_drawn_orders_on_postgresql(name: str, postgres_database: str) -> None:
-    await interleave.drawn_orders(name, RACES[name], CLOCK, postgres_database, DRAWN)
+async def test_drawn_orders_on_postgresql(name: str, migrated_database: str) -> None:
+    await interleave.drawn_orders(name, RACES[name], CLOCK, migrated_database, DRAWN)

@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from random import Random
 from typing import Any
 
+from perdure.core.webhooks import Webhook
 from perdure.store.base import CommitUnknown, DataFault, Store, StoreFault
 from perdure.store.clock import SlewedClock
 from perdure.store.memory import MemoryStore
@@ -22,7 +23,7 @@ from perdure.store.memory_rows import Transaction
 from perdure.store.sqlite import SqliteStore
 from tests.sim.clocks import WallClock
 from tests.sim.loop import Node, SimLoop
-from tests.sim.tables import Observer, SqliteTables, diff_of
+from tests.sim.tables import Change, Observer, SqliteTables, diff_of
 
 POISON = b"a value that the database refuses"
 """A task with this in its payload cannot be stored."""
@@ -116,6 +117,13 @@ class Database:
         """Whether some transaction holds a row."""
         return self.kind == "memory" and task_id in self.inner._tables.tasks.holders  # type: ignore[attr-defined]
 
+    def webhook(self, id: str) -> Webhook:
+        """Its row."""
+        if self.tables is not None:
+            return self.tables.webhook(id)
+        hook: Webhook = self.inner._tables.outbox.webhooks[id]  # type: ignore[attr-defined]
+        return hook
+
     def by_others(self, server: str) -> int:
         """Commits of all but this server."""
         return sum(self.changes.values()) - self.changes.get(server, 0)
@@ -127,8 +135,10 @@ class WatchedTransaction(Transaction):
     database: Database
 
     def commit(self) -> None:
-        changes = diff_of(self._written, self.database.inner._tables)  # type: ignore[attr-defined]
+        tables = self.database.inner._tables  # type: ignore[attr-defined]
+        changes, published = diff_of(self._written, tables), len(tables.outbox.events)
         super().commit()
+        changes += [Change("outbox", event.seq, None, event) for event in tables.outbox.events[published:]]
         if changes:
             self.database.observer(changes, _CLIENT.get())
 

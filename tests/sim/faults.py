@@ -73,6 +73,11 @@ class Faults:
     async def _make(self, kind: str, source: Random) -> None:
         await self._kinds[kind](source)
 
+    @property
+    def going_on(self) -> bool:
+        """Whether there are any, or may be."""
+        return bool(self._world.plan.faults) and not self._over
+
     def under_way(self) -> set[str]:
         """The kinds that go on at this moment."""
         return {task.get_name() for task in self._open}

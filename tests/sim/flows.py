@@ -87,6 +87,7 @@ class Draft:
             "act": 3,
             "sleep": 3,
             "many": 1,
+            "fan": 1,
             "notes": 1,
             "crash": 1,
             "call_off": 1,
@@ -164,6 +165,18 @@ class Draft:
     def _many(self, depth: int) -> tuple[Any, ...]:
         numbers = [self._number() for _ in range(self._source.choice((2, 3, 8)))]
         return [4 * n for n in numbers] if self._alone else numbers, self._source.choice(("fail_fast", "collect"))
+
+    def _fan(self, depth: int) -> tuple[Any, ...]:
+        """Calls of one task at once: a group, if they are many or have a window."""
+        source, specs = self._source, []
+        for _ in range(source.choice((1, 3, 6, 15))):
+            flaky = source.choice((0, 0, 0, 0, 1, 9))
+            spec = workload.quick(self._number(), sleeps=[self._seconds(0.01, 0.01, 0.5, 4.0)], flaky=flaky)
+            self._world.specs[spec["n"]] = spec
+            self.longest += (min(flaky, 1) + 1) * (sum(spec["sleeps"]) + 1.0)
+            specs.append(spec)
+        policy = "collect" if self._alone else source.choice(("fail_fast", "collect"))
+        return specs, policy, source.choice((None, None, 1, 3))
 
     def _together(self, depth: int) -> tuple[Any, ...]:
         return ([[self._op(depth + 1) for _ in range(2)] for _ in range(self._source.choice((2, 3)))],)

@@ -12,6 +12,7 @@ import msgspec
 from perdure.core.model import Failure, Lease, RetryPolicy, Task
 from perdure.core.states import Kind, State
 from tests.sim import limits
+from tests.sim.group_rules import Groups
 from tests.sim.moves import CLOSED_BY_OTHERS, MOVES, OPEN, RUN_MOVES
 from tests.sim.reading import ASKING, done_in, lease_in, limits_of, short, show
 from tests.sim.run_rules import Runs
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 SECOND = 1_000_000
 S = State
-MAKESHIFT = (Kind.TIMER, Kind.MESSAGE, Kind.UPDATE, Kind.SWEEP, Kind.SCHEDULE)
+MAKESHIFT = (Kind.TIMER, Kind.MESSAGE, Kind.UPDATE, Kind.SWEEP, Kind.SCHEDULE, Kind.GROUP,
+             Kind.BULK)  # fmt: skip
 """Rows that no worker gets."""
 LONGEST_PAUSE = 60 * SECOND
 """Microseconds until a turn that failed comes again, at most."""
@@ -88,6 +90,7 @@ class Checker:
         self.repeats: dict[bytes, bytes] = {}  #: closed task -> the one that repeats it
         self.releases: dict[bytes, list[float]] = defaultdict(list)
         self.runs = Runs(self)
+        self.groups = Groups(self)
         self.made: dict[int, bytes] = {}  #: what a payload says it is -> its task
         self.counts: dict[str, int] = defaultdict(int)  #: how often each thing happened, for the reports
 
@@ -122,6 +125,7 @@ class Checker:
             self._closed(change)
         for change in by_table["keys"]:
             self._key(change, opening)
+        self.groups.committed(by_table)
         self.runs.committed(by_table)
         if self.world.plan.limits:
             limits.check(self, self.tasks.values())
@@ -207,11 +211,15 @@ class Checker:
                 return after.state in RUN_MOVES[before.state]
             case Kind.UPDATE:
                 return after.state in (S.SUCCEEDED, S.FAILED)
+            case Kind.BULK:
+                return after.state == S.SUCCEEDED
+            case Kind.GROUP:
+                return after.state in (S.SUCCEEDED, S.TERMINATED)
         return after.state in MOVES[before.state]
 
     def _child_deleted(self, before: Task) -> None:
         """What a run has waited for is over."""
-        if before.kind in (Kind.WORKFLOW, Kind.UPDATE):
+        if before.kind in (Kind.WORKFLOW, Kind.UPDATE, Kind.GROUP):
             self.fail("acknowledged", f"it vanished: {show(before)}")
         if before.state == S.LEASED:
             granted = self.leases[before.id, before.lease_number, before.lease_bits]
@@ -312,7 +320,8 @@ class Checker:
             return  # an outage that is too short to be noticed may be too long for these
         host = world.incarnations[before.session].partition("/")[0]
         blamed = world.blamed.get(host, -1e9)
-        if world.loop.now - blamed > HEALTHY and world.loop.now - world.blamed.get("*", -1e9) > HEALTHY:
+        longest = HEALTHY + world.set_back  # a lease that was lost then ends by the clock of the database
+        if world.loop.now - max(blamed, world.blamed.get("*", -1e9)) > longest:
             self.fail("living", f"{host} lost its work, and nothing was wrong with it: {show(before)} -> {show(after)}")
 
     def _spent(self, before: Task, after: Task, granted: Granted) -> None:

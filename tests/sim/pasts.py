@@ -21,7 +21,7 @@ BY_CODE = (e.WorkflowExecutionCompleted, e.WorkflowExecutionFailed, e.WorkflowEx
 BEGIN: dict[type, str] = {
     e.ActivityTaskScheduled: "activity", e.TimerStarted: "timer", e.StartChildWorkflowExecutionInitiated: "child",
     e.SignalExternalWorkflowExecutionInitiated: "message",
-    e.RequestCancelExternalWorkflowExecutionInitiated: "message",
+    e.RequestCancelExternalWorkflowExecutionInitiated: "message", e.GroupStarted: "group",
 }  # fmt: skip
 END: dict[type, tuple[str, str]] = {
     **dict.fromkeys(
@@ -29,6 +29,7 @@ END: dict[type, tuple[str, str]] = {
         ("activity", "scheduled_event_id"),
     ),
     e.TimerFired: ("timer", "started_event_id"),
+    **dict.fromkeys((e.GroupCompleted, e.GroupFailed), ("group", "started_event_id")),
     **dict.fromkeys(
         (
             e.ChildWorkflowExecutionCompleted, e.ChildWorkflowExecutionFailed, e.ChildWorkflowExecutionCanceled,
@@ -65,7 +66,7 @@ class Past:
         self.events: list[Event] = []
         self.open: dict[int, str] = {}
         self.began: dict[int, str] = {}
-        self.canceled: set[int] = set()  #: timers
+        self.canceled: set[int] = set()  #: timers and groups
         self.ended: set[int] = set()
         self.steps: dict[int, int] = {}  #: the last attempt that was claimed
         self.failed_steps: dict[int, int] = {}  #: the last attempt that failed and is followed by another
@@ -122,7 +123,7 @@ class Past:
             self.open[event.id] = self.began[event.id] = BEGIN[kind]
         elif kind in END:
             self._end(event, END[kind][0], ended_by(attributes) or 0)
-        elif kind is e.TimerCanceled:
+        elif kind in (e.TimerCanceled, e.GroupCancelRequested):
             self.open.pop(attributes.started_event_id, None)
             self.canceled.add(attributes.started_event_id)
         elif kind is e.StepStarted:

@@ -49,6 +49,8 @@ class Plan:
     kept: int = 10_000  #: runs that a worker keeps in memory
     schedules: int = 0  #: that clients make
     limits: int = 0  #: slots of each queue; 0: as many as there are
+    bulk: int = 0  #: actions on many jobs
+    events: int = 0  #: programs that read the feed, and as many webhooks; 0: nothing is recorded
 
     @property
     def begins(self) -> float:
@@ -93,6 +95,8 @@ def draw(seed: int) -> Plan:
         kept=source.choice((10_000, 10_000, 2, 0)),
         schedules=Random(f"{seed}/schedules").choice((0, 0, 0, 0, 1, 2, 4)),
         limits=Random(f"{seed}/limits").choice((0, 0, 0, 0, 0, 3, 6)),
+        bulk=Random(f"{seed}/bulk").choice((0, 0, 0, 1, 4)),
+        events=Random(f"{seed}/events").choice((0, 0, 0, 0, 0, 1, 3)),
     )
     if kinds is FAULTS and plan.faults and not posting and source.random() < 0.25:
         plan = replace(plan, faults=tuple(sorted({*plan.faults, *OWN})))

@@ -18,6 +18,7 @@ from perdure.engine.engine import Engine
 from perdure.worker.heartbeat import _JOIN_SECONDS, Heartbeats
 from perdure.worker.worker import Worker
 from tests.sim.database import SimStore
+from tests.sim.events import SimSender
 from tests.sim.loop import NODE, Node, SimTask
 from tests.sim.network import Server
 from tests.sim.threads import SimThreads
@@ -97,6 +98,7 @@ class ServerProcess(Process):
         store = SimStore(world.database, node)
         mint = Mint(world.plan.stream(f"mint/{node.name}"))
         engine = Engine(store, mint=mint, retention=world.plan.retention)  # type: ignore[arg-type]
+        engine.webhooks.sender = SimSender(world.events, self)  # type: ignore[assignment]
         world.answers.attend(engine)
         self.engine = engine
         self.stopping = asyncio.Event()
@@ -143,9 +145,7 @@ class WorkerProcess(Process):
         world.incarnations[self.incarnation] = node.name
         options: dict[str, Any] = {
             "tasks": world.tasks,
-            # With workflows no poll is of one lane only. During outages a worker of jobs alone loses work to the early
-            # end of its session, which is not mended yet.
-            "workflows": world.workflows if world.plan.flows or "outage" in world.plan.faults else [],
+            "workflows": world.workflows if world.plan.flows else [],  # with some no poll is of one lane only
             "queues": world.queues_of(self.host),
             "slots": source.choice((1, 3, 10)),
             "identity": node.name,

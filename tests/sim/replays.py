@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from perdure.core import ids
-from perdure.core.events import Event
+from perdure.core.events import Event, GroupCompleted, GroupStarted
+from perdure.core.group_events import CallResult
 from perdure.sdk.workflow_errors import NonDeterminismError
 from perdure.worker.async_code import AsyncCode
 from perdure.worker.execute import BARE
@@ -74,12 +75,19 @@ class Replays:
         self._world.checker.counts["replays"] += 1
         self._world.steps.replaying = True
         try:
+            code.machine.results |= self._results(events)
             code.machine.feed(events)
             code.run()
         except (Exception, NonDeterminismError) as error:  # noqa: BLE001 - whatever it is, a turn would fail so
             self._fail(run_id, repr(error))
         finally:
             self._world.steps.replaying = False
+
+    def _results(self, events: list[Event]) -> dict[int, list[CallResult]]:
+        """Of all groups that have completed by these events, by the event that began each."""
+        rows = {event.id: event.attributes.task_id for event in events if isinstance(event.attributes, GroupStarted)}
+        ends = [event.attributes for event in events if isinstance(event.attributes, GroupCompleted)]
+        return {end.started_event_id: self._world.checker.groups.results(rows[end.started_event_id]) for end in ends}
 
     def _fail(self, run_id: str, detail: str) -> None:
         self._world.checker.fail("replays", f"run {short(ids.parse(run_id))}: {detail}")

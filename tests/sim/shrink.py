@@ -45,7 +45,10 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
     for name in ("servers", "workers", "clients", "queues"):
         if getattr(plan, name) > 1:
             yield replace(plan, **{name: getattr(plan, name) - 1})
-    for change in ({"shuffle": False}, {"posting": False}, {"lease": 0.0}, {"kept": 10_000}):
+    for change in (
+        {"events": 0}, {"bulk": 0}, {"schedules": 0}, {"limits": 0},
+        {"shuffle": False}, {"posting": False}, {"lease": 0.0}, {"kept": 10_000},
+    ):  # fmt: skip
         if any(getattr(plan, name) != value for name, value in change.items()):
             yield replace(plan, **change)
     if plan.chaos > 10:

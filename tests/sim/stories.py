@@ -168,6 +168,12 @@ class Story:
         value = yield lambda: self._ctx.parallel("many", branches, policy=policy, retries=1)
         self._note("many", value)
 
+    def _fan(self, specs: list[dict[str, Any]], policy: str, window: int | None) -> Calls:
+        """Calls of a task at once, whose errors may stand among the results."""
+        task, tried = self._world.tasks[0], RetryPolicy(max_attempts=2, base=0.05, cap=1.0)
+        found = yield lambda: self._ctx.map("fan", task, specs, policy=policy, retries=tried, timeout=60, window=window)
+        self._note("fan", [one.failure.code if isinstance(one, OperationError) else one["n"] for one in found])
+
     def _together(self, parts: list[list[Any]]) -> Calls:
         """Async code does them at once, plain code one after the other."""
         if not self._async:

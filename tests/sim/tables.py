@@ -8,20 +8,23 @@ from typing import Any
 import msgspec
 
 from perdure.core.model import Key, Pulse, Task, WorkerSession
+from perdure.core.outbox import OutboxEvent
 from perdure.core.run import Message, Page
 from perdure.core.states import Kind
+from perdure.core.webhooks import Webhook
 from perdure.store import rows
 from perdure.store.sqlite import SQL
 from perdure.store.sqlite_batch import chunks
 from perdure.store.statements import expand
 
 NAMES = ("tasks", "closed", "attempts", "keys", "sessions", "pulse", "runs", "history", "inbox")
+"""Tables; changes of "outbox" are new events, in order."""
 
 
 class Change(msgspec.Struct, frozen=True):
     """A row before and after a commit; None is no row."""
 
-    table: str  #: of NAMES
+    table: str  #: of NAMES, or "outbox"
     key: Any
     before: Any
     after: Any
@@ -49,6 +52,7 @@ class SqliteTables:
     def __init__(self, store: Any) -> None:
         self._store = store
         self._known: dict[str, dict[Any, Any]] = {name: {} for name in NAMES}
+        self._published = 0  #: the last event
 
     def changes(self) -> list[Change]:
         found: list[Change] = []
@@ -57,7 +61,15 @@ class SqliteTables:
             found += [Change(name, key, before.get(key), row) for key, row in now.items() if before.get(key) != row]
             found += [Change(name, key, row, None) for key, row in before.items() if key not in now]
             self._known[name] = now
+        for row in self._store._writer.rows(SQL["events"], ("default", 0, self._published, -1)):
+            event = OutboxEvent(*row)
+            self._published = event.seq
+            found.append(Change("outbox", event.seq, None, event))
         return found
+
+    def webhook(self, id: str) -> Webhook:
+        rows_: list[Any] = self._store._writer.rows(SQL["webhooks"], ("default",))
+        return next(hook for row in rows_ if (hook := Webhook(*row)).id == id)
 
     def _read(self) -> dict[str, dict[Any, Any]]:
         query: Callable[..., list[Any]] = self._store._writer.rows

@@ -86,7 +86,10 @@ def test_the_workload_does_everything() -> None:
         "ExternalWorkflowExecutionSignaled", "SignalExternalWorkflowExecutionFailed",
         "ChildWorkflowExecutionCompleted", "ChildWorkflowExecutionFailed", "WorkflowExecutionCanceled",
         "WorkflowExecutionContinuedAsNew", "WorkflowExecutionFailed", "WorkflowExecutionTimedOut",
-        "WorkflowExecutionTerminated", "WorkflowTaskFailed", "MarkerRecorded",
+        "WorkflowExecutionTerminated", "WorkflowTaskFailed", "MarkerRecorded", "GroupStarted", "GroupCompleted",
+        "GroupFailed", "GroupCancelRequested",
     ):  # fmt: skip
         assert seen[f"event {name}"], name
     assert seen["replays"] > 100
+    for name in ("call", "event read", "event sent"):
+        assert seen[name] > 100, name

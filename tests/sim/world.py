@@ -21,7 +21,7 @@ from perdure.core.errors import PerdureError, Unavailable
 from perdure.core.messages import Delivery, TaskView
 from perdure.core.model import Payload, Task
 from perdure.core.states import Kind, State
-from tests.sim import flows, limits, schedules, stories, workload
+from tests.sim import bulk, events, flows, limits, schedules, stories, workload
 from tests.sim.admin import Admin
 from tests.sim.answers import Answers
 from tests.sim.clocks import WallClock, simulated
@@ -96,6 +96,8 @@ class World:
         self.tasks = workload.handlers(self)
         self.runs = self.checker.runs
         self.schedules = schedules.Schedules(self)
+        self.events = events.Events(self)
+        self.bulk = bulk.Bulk(self)
         self.steps = stories.Steps(self)
         self.workflows = stories.workflows(self)
         self.replays = Replays(self)
@@ -114,7 +116,8 @@ class World:
         self.clients: list[Process] = []
         for number in range(plan.clients):
             client = ClientProcess(self, f"c{number}")
-            client.script = both(jobs.of(number), runs.of(number), self.schedules.of(number))  # type: ignore[assignment]
+            parts = [each.of(number) for each in (jobs, runs, self.schedules, self.events, self.bulk)]  # type: ignore[attr-defined]
+            client.script = both(*parts)  # type: ignore[assignment]
             self.clients.append(client)
         self.processes = [*self.servers, *self.workers, *self.clients]
 
@@ -139,7 +142,7 @@ class World:
         return task_id in self.hurrying
 
     def may_cancel(self, task_id: bytes) -> bool:
-        return task_id in self.canceling
+        return task_id in self.canceling or self.bulk.may_cancel(task_id)
 
     def spec_of(self, task: Task) -> dict[str, Any] | None:
         """What its handler does."""
@@ -160,6 +163,8 @@ class World:
         try:
             self.checker.committed(changes, server)
             self.schedules.committed(changes)
+            self.events.committed(changes)
+            self.bulk.committed(changes)
         except Broken as broken:
             self.find(broken)
 
@@ -278,6 +283,7 @@ class World:
         await self.database.inner.migrate()
         await self.database.inner.open()
         await limits.begin(self.database.inner, self.plan)
+        await self.events.begin()
         for process in self.processes:
             process.start()
         chaos = asyncio.create_task(self.guard(self.faults.run, "faults"))
@@ -288,6 +294,7 @@ class World:
         settled = self.loop.now + (SETTLED if self.plan.faults else 0.0) + self.set_back
         await self._close_all(settled)
         await self._probe(settled)
+        await self.events.settle()
         self.replays.all()
         for lease, (node, ctx) in self.unreported.items():
             if node.alive and ctx.stop != "lost":
@@ -432,6 +439,12 @@ def _around(world: World) -> Iterator[None]:
             patch("perdure.worker.turns.Instances", instances),
             patch("perdure.worker.plain_turn.SimpleQueue", SimQueue),
             patch("perdure.store.memory.Transaction", transaction),
+            # Groups of a few calls, and actions on a few jobs, are large ones here.
+            patch("perdure.core.bulk.STEP", 3),
+            patch("perdure.core.bulk.HELD", 5_000_000),
+            patch("perdure.sdk.groups.GROUP_FROM", 5),
+            patch("perdure.core.groups.PAGE_INPUTS", 4),
+            patch("perdure.engine.groups.STOPPED", 4),
             # One slow look makes a lane rest for so many times as long, and hides what lies before its mark meanwhile.
             patch("perdure.engine.marks.REST", 0),
             patch("perdure.api.drafts.KEY_LIFE", int(world.plan.key_life * 1_000_000)),

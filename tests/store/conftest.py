@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from perdure.store.base import Store
+from perdure.store.postgres import PostgresStore
 from tests.clock import SteppedClock
 
 KINDS = ("memory", "sqlite", "postgres")
@@ -22,7 +23,7 @@ def clock() -> SteppedClock:
 
 
 def make_store(kind: str, clock: SteppedClock, tmp_path: Path, request: pytest.FixtureRequest) -> Store:
-    """A store on a fresh database; not open yet."""
+    """A store on a fresh database; not open yet. PostgreSQL's is up to date."""
     if kind == "memory":
         from perdure.store.memory import MemoryStore
 
@@ -31,14 +32,13 @@ def make_store(kind: str, clock: SteppedClock, tmp_path: Path, request: pytest.F
         from perdure.store.sqlite import SqliteStore
 
         return SqliteStore(tmp_path / "tasks.db", clock=clock.now)
-    from perdure.store.postgres import PostgresStore
-
-    return PostgresStore(request.getfixturevalue("postgres_database"), clock=clock.now)
+    return PostgresStore(request.getfixturevalue("migrated_database"), clock=clock.now)
 
 
 @asynccontextmanager
 async def opened(store: Store) -> AsyncIterator[Store]:
-    await store.migrate()
+    if not isinstance(store, PostgresStore):
+        await store.migrate()
     await store.open()
     try:
         yield store

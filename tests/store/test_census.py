@@ -6,9 +6,10 @@ from perdure.core.lanes import lane, lanes_of, queue_of
 from perdure.core.model import SECOND
 from perdure.core.states import State
 from perdure.store.base import Store
-from perdure.store.census import LaneCount
+from perdure.store.census import LaneCount, OpenRun
 from tests.clock import START
 from tests.store.rows import changed, leased, new_task
+from tests.store.runs import new_run, new_workflow
 
 MAIL, PHOTOS, OTHER = lane("default", "mail"), lane("default", "photos"), lane("default2", "mail")
 
@@ -118,3 +119,21 @@ async def test_api_keys_are_listed_and_removed(store: Store) -> None:
     assert await store.remove_api_key(b"a" * 32)
     assert not await store.remove_api_key(b"a" * 32)
     assert await store.api_keys() == {b"b" * 32: "default"}
+
+
+async def test_open_runs_are_read_with_what_tells_how_they_go(store: Store) -> None:
+    """OBS-14: of all namespaces, in one order on every store, and not more than were asked for."""
+    tasks = [new_workflow(n, namespace=namespace) for n, namespace in ((1, "b"), (2, "a"), (3, "a"))]
+    tasks[1].failure = b"why"
+    runs = [new_run(n, f"wf{n}", event_count=n, failures=n - 1) for n in (1, 2, 3)]
+    runs[2].search_attributes = b"attributes"
+    async with store.batch() as batch:
+        await batch.insert([*tasks, new_task(4)])
+        await batch.put_runs(runs)
+    found = await store.open_runs(10)
+    at = tasks[0].created_at
+    assert found == [
+        OpenRun("a", "email", at, 2, 1, True), OpenRun("a", "email", at, 3, 2, False, b"attributes"),
+        OpenRun("b", "email", at, 1, 0, False),
+    ]  # fmt: skip
+    assert await store.open_runs(2) == found[:2]

@@ -180,6 +180,8 @@ async def test_ending_sessions_and_pulse_skip_what_is_held(shared: Store) -> Non
         assert [session.incarnation for session in await two.ending_sessions(10)] == [2]
         assert await one.lock_pulse() == Pulse(0, 0)
         assert await two.lock_pulse() is None
+        await one.put_pulse(Pulse(START, START))
+        assert await two.pulse() == Pulse(0, 0)
 
 
 async def test_a_closed_row_is_seen_once(shared: Store) -> None:

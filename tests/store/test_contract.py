@@ -396,6 +396,18 @@ async def test_leased_by_finds_what_a_worker_holds(store: Store) -> None:
         assert await batch.leased_by(9, 10) == []
 
 
+async def test_held_shows_what_a_worker_holds(store: Store) -> None:
+    await insert_leased(store, 1, session=7)
+    await insert_leased(store, 2, session=8)
+    await insert_leased(store, 3, session=7)
+    await insert(store, new_task(4))
+    found = await store.held(7, 10)
+    assert ids(found) == [1, 3]
+    assert [task.payload for task in found] == [None, None]
+    assert ids(await store.held(7, 1)) == [1]
+    assert await store.held(9, 10) == []
+
+
 async def test_leased_by_a_poll_finds_what_was_not_received(store: Store) -> None:
     """A poll that is repeated gets its leases again."""
     await insert_leased(store, 1)
@@ -697,10 +709,10 @@ async def test_ending_sessions(store: Store, clock: SteppedClock) -> None:
 
 async def test_the_pulse_is_there_from_the_start(store: Store) -> None:
     async with store.batch() as batch:
-        assert await batch.lock_pulse() == Pulse(alive_at=0, hold_until=0)
+        assert await batch.lock_pulse() == await batch.pulse() == Pulse(alive_at=0, hold_until=0)
         await batch.put_pulse(Pulse(alive_at=START, hold_until=START + 1))
     async with store.batch() as batch:
-        assert await batch.lock_pulse() == Pulse(alive_at=START, hold_until=START + 1)
+        assert await batch.pulse() == await batch.lock_pulse() == Pulse(alive_at=START, hold_until=START + 1)
 
 
 async def test_api_keys(store: Store) -> None:

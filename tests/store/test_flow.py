@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from perdure.core.breaker import Circuit, Stage
 from perdure.core.limit_rules import Limit, Running
 from perdure.core.states import Kind, State
 from perdure.store.base import Store
@@ -15,6 +16,11 @@ QUEUE = Limit(
     note="why", updated_at=START,
 )  # fmt: skip
 BARE = Limit("other", "namespace", updated_at=START + 1)
+TYPE = Limit(
+    "other", "type", "t", updated_at=START, circuit=Circuit(
+        3, 0.5, 60, 20, 30, 2, Stage.HALF_OPEN, START, 0, "why", 2, (7, -(2**63)), ((9, 4, 2),), ((task_id(1), 3),), 1
+    )
+)  # fmt: skip
 
 
 async def put(store: Store, *limits: Limit) -> None:
@@ -25,11 +31,12 @@ async def put(store: Store, *limits: Limit) -> None:
 
 async def test_limits_keep_every_column_and_are_listed_by_name(store: Store) -> None:
     assert (await store.limits(), await store.limits_version()) == ([], (0, 0))
-    await put(store, BARE, QUEUE)
-    assert await store.limits() == [QUEUE, BARE]
-    assert await store.limits_version() == (2, START + 1)
+    await put(store, BARE, TYPE, QUEUE)
+    assert await store.limits() == [QUEUE, BARE, TYPE]
+    assert await store.limits_version() == (3, START + 1)
     async with store.batch() as batch:
-        assert await batch.hold_limits([BARE.id, ("default", "queue", "gone")]) == {BARE.id: BARE}
+        found = await batch.hold_limits([BARE.id, TYPE.id, ("default", "queue", "gone")])
+    assert found == {BARE.id: BARE, TYPE.id: TYPE}
 
 
 async def test_a_limit_is_replaced_and_deleted(store: Store) -> None:

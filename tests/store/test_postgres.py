@@ -52,8 +52,8 @@ async def connected(url: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record
 
 
 @pytest.fixture
-async def store(postgres_database: str) -> AsyncIterator[PostgresStore]:
-    async with opened(postgres_database) as found:
+async def store(migrated_database: str) -> AsyncIterator[PostgresStore]:
+    async with opened(migrated_database) as found:
         yield found
 
 
@@ -131,10 +131,10 @@ async def test_a_database_without_the_schema_is_refused_with_the_remedy(postgres
     await store.close()
 
 
-async def test_an_old_server_is_refused(postgres_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_old_server_is_refused(migrated_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postgres_session, "OLDEST_SERVER", 99)
     with pytest.raises(Conflict, match="PostgreSQL 99 or newer"):
-        await PostgresStore(postgres_database).open()
+        await PostgresStore(migrated_database).open()
 
 
 async def test_no_server_is_a_store_fault(tmp_path: Path) -> None:
@@ -143,19 +143,19 @@ async def test_no_server_is_a_store_fault(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_takes_no_writes_is_a_store_fault(
-    postgres_server: PostgresServer, postgres_database: str
+    postgres_server: PostgresServer, migrated_database: str
 ) -> None:
     """After a fail-over the old primary must not be taken for the new one."""
-    async with opened(postgres_database):
-        name = postgres_database.partition("?")[0].rpartition("/")[2]
+    async with opened(migrated_database):
+        name = migrated_database.partition("?")[0].rpartition("/")[2]
         postgres_server.run(f"alter database {name} set default_transaction_read_only = on")
         with pytest.raises(StoreFault):
-            await PostgresStore(postgres_database).open()
+            await PostgresStore(migrated_database).open()
 
 
 @pytest.mark.parametrize("view", ["closed_brief_v3", "closed_whole_v3", "open_brief_v3", "open_whole_v3"])
-async def test_views_follow_the_fields_of_a_task(store: PostgresStore, postgres_database: str, view: str) -> None:
-    async with connected(postgres_database) as connection:
+async def test_views_follow_the_fields_of_a_task(store: PostgresStore, migrated_database: str, view: str) -> None:
+    async with connected(migrated_database) as connection:
         prepared = await connection.prepare(f"select * from {view}")
         assert tuple(column.name for column in prepared.get_attributes()) == Task.__struct_fields__
 
@@ -197,10 +197,10 @@ INDEXES = {
 
 @pytest.mark.parametrize("name", INDEXES)
 async def test_statements_go_by_their_index_even_when_planned_on_empty_tables(
-    store: PostgresStore, postgres_database: str, name: str
+    store: PostgresStore, migrated_database: str, name: str
 ) -> None:
     """A plan made on an empty table must not read a full one a second later."""
-    session = await postgres_session.connect(postgres_database, postgres_session.BATCH_SETTINGS, seconds=PATIENCE)
+    session = await postgres_session.connect(migrated_database, postgres_session.BATCH_SETTINGS, seconds=PATIENCE)
     sql = statements("postgres")[name]
     nulls = ", ".join(["null"] * len(set(re.findall(r"\$\d+", sql))))
     await session.connection.execute(f"prepare planned as {sql}")
@@ -214,12 +214,12 @@ async def test_statements_go_by_their_index_even_when_planned_on_empty_tables(
 
 
 # statements ----------------------------------------------------------------------------------------------------------
-async def test_statement_budgets(postgres_database: str) -> None:
+async def test_statement_budgets(migrated_database: str) -> None:
     """DESIGN section 3: what a batch of any size sends, begin and commit included where more than one is sent."""
     steps = Steps()
     tasks = [new_task(n) for n in range(1, 51)]
     lane = tasks[0].lane
-    async with opened(postgres_database, switch=steps) as store:
+    async with opened(migrated_database, switch=steps) as store:
 
         async def sent(verbs: Any, *, single: bool = False) -> int:
             async with store.batch(single=single) as batch:
@@ -276,7 +276,7 @@ async def test_refused_values_are_data_faults_and_leave_the_connection_alone(sto
         await insert(store, new_task(1))
 
 
-async def test_large_payloads_leave_the_row(store: PostgresStore, postgres_database: str) -> None:
+async def test_large_payloads_leave_the_row(store: PostgresStore, migrated_database: str) -> None:
     payload = bytes(range(256)) * 1024
     await insert(store, new_task(1, payload=payload))
     async with store.batch() as batch:
@@ -284,15 +284,15 @@ async def test_large_payloads_leave_the_row(store: PostgresStore, postgres_datab
         await batch.close([closed(found[task_id(1)], result=payload)])
     task = (await store.read([task_id(1)]))[task_id(1)]
     assert (task.payload, task.result) == (payload, payload)
-    async with connected(postgres_database) as connection:
+    async with connected(migrated_database) as connection:
         assert await connection.fetchval("select pg_relation_size('closed_tasks')") == 8192
 
 
 # the clock -----------------------------------------------------------------------------------------------------------
-async def test_the_clock_is_read_after_the_last_lock_was_granted(store: PostgresStore, postgres_database: str) -> None:
+async def test_the_clock_is_read_after_the_last_lock_was_granted(store: PostgresStore, migrated_database: str) -> None:
     """Else a batch that waited would hold a time from before the change that it waited for."""
     await insert(store, new_task(1), new_task(2))
-    async with connected(postgres_database) as connection:
+    async with connected(migrated_database) as connection:
 
         async def wait() -> int:
             async with store.batch() as batch:
@@ -309,8 +309,8 @@ async def test_the_clock_is_read_after_the_last_lock_was_granted(store: Postgres
         assert await waiting >= released
 
 
-async def test_the_estimate_follows_the_database(store: PostgresStore, postgres_database: str) -> None:
-    async with connected(postgres_database) as connection:
+async def test_the_estimate_follows_the_database(store: PostgresStore, migrated_database: str) -> None:
+    async with connected(migrated_database) as connection:
         before = await connection.fetchval("select now_us()")
         estimate = store.now()
         after = await connection.fetchval("select now_us()")
@@ -329,18 +329,18 @@ async def test_one_reading_a_batch(store: PostgresStore) -> None:
 
 
 # connections that break ----------------------------------------------------------------------------------------------
-async def test_connections_that_died_while_idle_are_replaced(store: PostgresStore, postgres_database: str) -> None:
+async def test_connections_that_died_while_idle_are_replaced(store: PostgresStore, migrated_database: str) -> None:
     """A restart of the server between two batches costs nobody an error."""
     await insert(store, new_task(1))
-    async with connected(postgres_database) as connection:
+    async with connected(migrated_database) as connection:
         await end_others(connection)
     await until_closed(store)
     await insert(store, new_task(2))
     assert len(await store.read([task_id(1), task_id(2)])) == 2
 
 
-async def test_a_break_inside_a_batch_writes_nothing(store: PostgresStore, postgres_database: str) -> None:
-    async with connected(postgres_database) as connection:
+async def test_a_break_inside_a_batch_writes_nothing(store: PostgresStore, migrated_database: str) -> None:
+    async with connected(migrated_database) as connection:
         with pytest.raises(StoreFault) as caught:
             async with store.batch() as batch:
                 await batch.insert([new_task(1)])
@@ -350,10 +350,10 @@ async def test_a_break_inside_a_batch_writes_nothing(store: PostgresStore, postg
     assert await retried(store.read, [task_id(1), task_id(2)]) == {}
 
 
-async def test_a_break_before_the_commit_is_found_out(postgres_database: str) -> None:
+async def test_a_break_before_the_commit_is_found_out(migrated_database: str) -> None:
     """The server ended the connection: nobody knows, until it is asked."""
     steps = Steps()
-    async with opened(postgres_database, switch=steps) as store, connected(postgres_database) as connection:
+    async with opened(migrated_database, switch=steps) as store, connected(migrated_database) as connection:
         await insert(store, new_task(1))
         steps.before[steps.sent + 4] = lambda: end_others(connection)  # begin, lock, close, commit
         with pytest.raises(CommitUnknown) as caught:
@@ -366,9 +366,9 @@ async def test_a_break_before_the_commit_is_found_out(postgres_database: str) ->
 
 
 @pytest.mark.parametrize("inserts", [False, True])
-async def test_a_lost_answer_to_a_commit_is_found_out(postgres_database: str, proxy: Proxy, inserts: bool) -> None:
+async def test_a_lost_answer_to_a_commit_is_found_out(migrated_database: str, proxy: Proxy, inserts: bool) -> None:
     """By the transaction id, or by the ids of what was inserted."""
-    async with opened(proxy.url(postgres_database)) as store:
+    async with opened(proxy.url(migrated_database)) as store:
         await insert(store, new_task(1))
         with pytest.raises(CommitUnknown) as caught:
             async with store.batch() as batch:
@@ -383,10 +383,10 @@ async def test_a_lost_answer_to_a_commit_is_found_out(postgres_database: str, pr
 
 
 async def test_a_child_that_is_gone_by_then_proves_nothing_against_a_commit(
-    postgres_database: str, proxy: Proxy
+    migrated_database: str, proxy: Proxy
 ) -> None:
     """An activity leaves no row: another server may have deleted it before this one asks."""
-    async with opened(proxy.url(postgres_database)) as store:
+    async with opened(proxy.url(migrated_database)) as store:
         await insert(store, new_task(1))
         with pytest.raises(CommitUnknown) as caught:
             async with store.batch() as batch:
@@ -399,8 +399,8 @@ async def test_a_child_that_is_gone_by_then_proves_nothing_against_a_commit(
         assert await store.committed(caught.value) is True
 
 
-async def test_a_lost_answer_to_a_single_insert_is_found_out(postgres_database: str, proxy: Proxy) -> None:
-    async with opened(proxy.url(postgres_database)) as store:
+async def test_a_lost_answer_to_a_single_insert_is_found_out(migrated_database: str, proxy: Proxy) -> None:
+    async with opened(proxy.url(migrated_database)) as store:
         proxy.lose = b"COPY 2\x00"
         with pytest.raises(CommitUnknown) as caught:
             async with store.batch(single=True) as batch:
@@ -411,9 +411,9 @@ async def test_a_lost_answer_to_a_single_insert_is_found_out(postgres_database: 
         assert await store.committed(never) is False
 
 
-async def test_a_commit_that_is_still_under_way_is_ended_first(store: PostgresStore, postgres_database: str) -> None:
+async def test_a_commit_that_is_still_under_way_is_ended_first(store: PostgresStore, migrated_database: str) -> None:
     """A server process that has not noticed yet that its client is gone must not commit after the answer was no."""
-    async with connected(postgres_database) as ghost:
+    async with connected(migrated_database) as ghost:
         await ghost.execute(
             "begin; insert into attempts values ('00000000-0000-0000-0000-000000000001', 1, 1, 1, 1, 'x')"
         )
@@ -467,9 +467,9 @@ async def test_an_error_of_the_application_rolls_back_and_keeps_the_connection(s
         assert batch._session.backend == backend
 
 
-async def test_a_fault_of_the_server_is_a_store_fault(store: PostgresStore, postgres_database: str) -> None:
+async def test_a_fault_of_the_server_is_a_store_fault(store: PostgresStore, migrated_database: str) -> None:
     """Anything but a refused value may pass when tried again; here the table is locked for longer than we wait."""
-    async with connected(postgres_database) as connection, connection.transaction():
+    async with connected(migrated_database) as connection, connection.transaction():
         await connection.execute("lock table tasks")
         with pytest.raises(StoreFault) as caught:
             async with store.batch() as batch:
@@ -480,7 +480,7 @@ async def test_a_fault_of_the_server_is_a_store_fault(store: PostgresStore, post
 
 
 # connections of their own --------------------------------------------------------------------------------------------
-async def test_lists_hold_up_neither_alarms_nor_hints_nor_keys(postgres_database: str) -> None:
+async def test_lists_hold_up_neither_alarms_nor_hints_nor_keys(migrated_database: str) -> None:
     """Alarms that come late end the leases of living workers."""
     slow = 0
     go_on = asyncio.Event()
@@ -491,7 +491,7 @@ async def test_lists_hold_up_neither_alarms_nor_hints_nor_keys(postgres_database
             slow -= 1
             await go_on.wait()
 
-    async with opened(postgres_database, switch=switch) as store:
+    async with opened(migrated_database, switch=switch) as store:
         await insert(store, new_task(1))
         await asyncio.gather(*(store.find(EVERYTHING) for _ in range(2)))
         slow = 2
@@ -519,8 +519,8 @@ async def test_a_command_that_waits_for_a_lock_has_a_connection_beside_the_batch
 
 
 # hints ---------------------------------------------------------------------------------------------------------------
-async def test_hints_reach_all_servers(postgres_database: str) -> None:
-    async with opened(postgres_database) as one, opened(postgres_database) as two:
+async def test_hints_reach_all_servers(migrated_database: str) -> None:
+    async with opened(migrated_database) as one, opened(migrated_database) as two:
         heard: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue()
         await one.listen(lambda hint: heard.put_nowait((1, hint)))
         await two.listen(lambda hint: heard.put_nowait((2, hint)))
@@ -530,11 +530,11 @@ async def test_hints_reach_all_servers(postgres_database: str) -> None:
                 assert {await heard.get(), await heard.get()} == {(1, hint), (2, hint)}
 
 
-async def test_listening_goes_on_after_a_break(postgres_database: str) -> None:
-    async with opened(postgres_database) as one, opened(postgres_database) as two:
+async def test_listening_goes_on_after_a_break(migrated_database: str) -> None:
+    async with opened(migrated_database) as one, opened(migrated_database) as two:
         heard = asyncio.Event()
         await one.listen(lambda _hint: heard.set())
-        async with connected(postgres_database) as connection:
+        async with connected(migrated_database) as connection:
             await connection.execute(
                 "select pg_terminate_backend(pid) from pg_stat_activity where query ilike 'listen%'"
             )

@@ -12,9 +12,8 @@ from tests.store.rows import changed, close, closed, insert, leased, new_key, ne
 
 
 @pytest.fixture
-async def store(postgres_database: str) -> AsyncIterator[PostgresStore]:
-    found = PostgresStore(postgres_database)
-    await found.migrate()
+async def store(migrated_database: str) -> AsyncIterator[PostgresStore]:
+    found = PostgresStore(migrated_database)
     await found.open()
     yield found
     await found.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterator
+from importlib.resources import files
 
 import pytest
 
@@ -27,6 +28,15 @@ def test_expand_writes_rows_out_and_keeps_the_text() -> None:
 def test_statements_have_no_comment_and_no_end_left() -> None:
     for name, sql in statements("sqlite").items():
         assert sql and "--" not in sql and not sql.endswith(";"), name
+
+
+@pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
+def test_parts_are_written_into_the_statements_that_name_them(dialect: str) -> None:
+    texts = [file.read_text() for file in (files("perdure.store.sql") / dialect).iterdir() if file.is_file()]
+    parts = {name for text in texts for name in re.findall(r"^-- part: (\w+)$", text, re.MULTILINE)}
+    assert parts == {name for text in texts for name in re.findall(r":part\((\w+)\)", text)}
+    for name, sql in statements(dialect).items():
+        assert ":part(" not in sql and name not in parts, name
 
 
 def test_the_first_migration_comes_first() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,23 +9,15 @@ import psycopg
 import pytest
 
 from perdure import Perdure
-from perdure.store.postgres import PostgresStore
 from tests.transactions.drivers import DRIVERS, Driver
 
 
 @pytest.fixture
-def url(postgres_database: str) -> str:
+def url(migrated_database: str) -> str:
     """The URL of a database that is ready."""
-
-    async def migrate() -> None:
-        store = PostgresStore(postgres_database)
-        await store.migrate()
-        await store.close()
-
-    asyncio.run(migrate())
-    with psycopg.connect(postgres_database) as connection:
+    with psycopg.connect(migrated_database) as connection:
         connection.execute("create table orders (id integer primary key)")
-    return postgres_database
+    return migrated_database
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Who calls. API keys are random and stored only as their hash; a key belongs to one namespace (SEC-02, SEC-05).
+"""Who calls. An API key belongs to one namespace (SEC-02, SEC-05).
 
 While the store holds no key, everybody who reaches the server is trusted and names its namespace itself; server.py
 therefore binds such a server to the loopback interface only. A server that has seen a key asks for one as long as it
@@ -7,10 +7,9 @@ runs: revoking the last one opens nothing.
 
 from __future__ import annotations
 
-import hashlib
-import secrets
 from collections.abc import Iterable
 
+from perdure.api.keys import hash_key
 from perdure.api.service import Caller
 from perdure.core import limits
 from perdure.core.errors import PermissionDenied, Unauthenticated, Unavailable
@@ -18,23 +17,11 @@ from perdure.engine.outage import Outage
 from perdure.engine.service import Loop
 from perdure.store.base import Store, StoreFault
 
-PREFIX = "pdk_"
-"""Start of every key, so that scanners for leaked secrets can find them."""
 RELOAD_SECONDS = 1.0
 """How long a server may not know of a key that was added or removed elsewhere."""
 
 Headers = Iterable[tuple[bytes, bytes]]
 """As ASGI carries them: lower-case names."""
-
-
-def new_key() -> str:
-    """A fresh API key: 32 random bytes as text."""
-    return PREFIX + secrets.token_urlsafe(32)
-
-
-def hash_key(key: str) -> bytes:
-    """What is stored of a key. A plain hash is enough: 32 random bytes cannot be guessed."""
-    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
 
 
 class Gate:

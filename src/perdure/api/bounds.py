@@ -17,15 +17,21 @@ from perdure.core.durations import MAX_CHARACTERS, MAX_SECONDS
 from perdure.core.limit_checks import MAX_SHARE
 from perdure.core.limit_rules import SCOPES
 from perdure.core.limits import (
+    MAX_ATTEMPTS,
     MAX_BATCH,
+    MAX_CRASHES,
     MAX_DELAYS,
     MAX_FATAL_TYPES,
     MAX_NAME,
     MAX_PAGE,
     MAX_PRIORITY,
+    MAX_PROBES,
     MAX_SLOTS,
     MAX_TEXT,
     MAX_WAIT_SECONDS,
+    MAX_WINDOW,
+    MIN_COOL_DOWN,
+    MIN_WINDOW,
 )
 from perdure.core.schedule import MAX_ID, MISFIRE, OVERLAP
 from perdure.core.states import State
@@ -87,6 +93,15 @@ BODIES: dict[str, dict[str, Schema]] = {
         "weight": {"minimum": 1, "maximum": MAX_SHARE},
         "note": {"maxLength": MAX_TEXT},
     },
+    "Breaker": {
+        "crashes": {"minimum": 1, "maximum": MAX_CRASHES},
+        "failure_rate": {"exclusiveMinimum": 0, "maximum": 1},
+        "window": {**_DURATION, "minimum": MIN_WINDOW, "maximum": MAX_WINDOW},
+        "min_attempts": {"minimum": 1, "maximum": MAX_ATTEMPTS},
+        "cool_down": {**_DURATION, "minimum": MIN_COOL_DOWN, "maximum": MAX_WINDOW},
+        "probes": {"minimum": 1, "maximum": MAX_PROBES},
+    },
+    "SwitchRequest": {"type": _NAME, "note": {"maxLength": MAX_TEXT}},
     "PauseQueueRequest": {"note": {"maxLength": MAX_TEXT}},
     "BatchRequest": {"tasks": {"minItems": 1, "maxItems": MAX_BATCH}},
     "RetryRequest": {
@@ -213,7 +228,7 @@ OF_OPERATIONS: dict[tuple[str, str], Schema] = {
 
 _OF: dict[str, tuple[str, ...]] = {
     "string": ("minLength", "maxLength", "pattern", "format", "enum"),
-    "number": ("minimum", "maximum"),
+    "number": ("minimum", "maximum", "exclusiveMinimum"),
     "integer": ("minimum", "maximum"),
     "array": ("minItems", "maxItems"),
 }

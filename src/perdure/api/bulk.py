@@ -7,14 +7,16 @@ import hashlib
 
 import msgspec
 
+from perdure.api.search import parsed, state
 from perdure.api.views import moment, moment_or_none
 from perdure.core import bulk, failures, ids, limits
 from perdure.core import failure_messages as f
 from perdure.core.bulk import Action, Selection
 from perdure.core.errors import InvalidArgument
 from perdure.core.model import Task
-from perdure.core.states import State
+from perdure.core.states import Kind, State
 from perdure.store.base import Store
+from perdure.store.search import pick
 
 MOST_COUNTED = 100_000
 """Jobs at which a count stops."""
@@ -30,16 +32,26 @@ def selection(body: f.StartBulk, namespace: str) -> Selection:
     limits.choice(body.action, "action", f.ACTIONS)
     given = body.filter
     filter = {
-        "state": None if given.state is None else _state(given.state),
+        "state": None if given.state is None else state(given.state, "filter.state"),
         "queue": None if given.queue is None else limits.name(given.queue, "filter.queue"),
         "type": None if given.type is None else limits.name(given.type, "filter.type"),
         "since": None if given.since is None else limits.microseconds(given.since, "filter.since"),
         "group": None if given.failure_group is None else _group(given.failure_group),
         "error": None if given.error is None else limits.text(given.error, "filter.error"),
     }
-    if body.action != "retry" and all(value is None for value in filter.values()):
-        raise InvalidArgument(f"this would {body.action} every job", field="filter", limit="at least one field")
+    if body.action != "retry" and not given.query.strip() and all(value is None for value in filter.values()):
+        raise InvalidArgument(f"this would {body.action} everything", field="filter", limit="at least one field")
     return bulk.selection(body.action, namespace, filter)
+
+
+async def asked(store: Store, wanted: Selection, query: str) -> Selection:
+    """A selection that a query narrows. Order means nothing to an action."""
+    if not query.strip():
+        return wanted
+    found = await parsed(store, wanted.namespace, Kind(wanted.kind), query)
+    if found.by_close or found.ascending:
+        raise InvalidArgument("an action has no order", field="filter.query", limit="a query without ORDER BY")
+    return msgspec.structs.replace(wanted, query=query, where=found.where)
 
 
 def digest(body: f.StartBulk) -> bytes:
@@ -52,7 +64,7 @@ async def count(store: Store, wanted: Selection) -> tuple[int, bool]:
     """How many jobs a selection finds, and whether there may be more."""
     number, read, before = 0, 0, None
     while number < MOST_COUNTED and read < MOST_READ:
-        picked = await store.pick(wanted, _WINDOW, before)
+        picked = await pick(store, wanted, _WINDOW, before)
         number += len(picked.ids)
         read += _WINDOW
         before = picked.last
@@ -89,16 +101,8 @@ def _filter(action: Action) -> f.BulkFilter:
         since=moment_or_none(wanted.since),
         failure_group=None if wanted.group is None else failures.group_text(wanted.group),
         error=wanted.error,
+        query=wanted.query,
     )
-
-
-def _state(given: str) -> int:
-    limits.text(given, "filter.state")
-    state = State.__members__.get("CANCELED" if given == "CANCELLED" else given)  # both spellings (X-07)
-    if state is None:
-        limit = ", ".join(State.__members__)
-        raise InvalidArgument(f"filter.state is {given[:50]!r}", field="filter.state", limit=limit, kind="str")
-    return int(state)
 
 
 def _group(given: str) -> int:

@@ -135,8 +135,9 @@ def _limit(command: c.Enqueue, given: m.TimeoutOptions) -> None:
 
 
 def digest(item: m.NewTask) -> bytes:
-    """What makes two items with one key the same: all of the item but the key (IDEM-15)."""
-    body = msgspec.structs.replace(item, idempotency_key=None)
+    """What makes two items with one key the same: all of the item but the key, and its trace (IDEM-15)."""
+    headers = {name: value for name, value in item.headers.items() if name not in m.TRACE_HEADERS}
+    body = msgspec.structs.replace(item, idempotency_key=None, headers=headers)
     return hashlib.blake2b(_canonical(body), digest_size=16).digest()
 
 

@@ -24,6 +24,7 @@ _EVENT: dict[str, Any] = {
         "workflow_id": None,
         "failure_code": "handler_error",
         "failure_type": "FileNotFoundError",
+        "reason": None,
     },
 }
 _FEED = {"recording": True, "oldest": "0-0", "last": "2f1-9c"}

@@ -23,6 +23,7 @@ class EventDataDocument(msgspec.Struct):
     workflow_id: str | None
     failure_code: str | None
     failure_type: str | None
+    reason: str | None
 
 
 class EventDocument(msgspec.Struct):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from perdure.api.parking import Parking
+from perdure.api.part import Part
 from perdure.api.plan import Plan, as_error
 from perdure.api.reading import reading
 from perdure.core import commands as c
@@ -26,13 +26,8 @@ _CHUNK_BYTES = 50  #: of a chunk besides its data, for the bounds of a batch
 _KINDS = {kind.name.lower(): kind for kind in ChunkKind}
 
 
-class Events:
+class Events(Part):
     """See client/events.py for the operations."""
-
-    _engine: Engine
-    _namespace: str
-    _parking: Parking
-    _alive: Callable[[], bool]
 
     def check_key(self) -> None:
         """For answers that go on: Unauthenticated once the API key of the caller has been revoked."""

@@ -180,6 +180,8 @@ ANSWERS: dict[str, dict[str, Any]] = {
                     "oldest_ready_seconds": 41.5,
                     "workers": 2,
                     "at_least": ["ready"],
+                    "owner": "media team",
+                    "alert_depth": 5_000,
                 }
             ]
         }
@@ -195,6 +197,8 @@ ANSWERS: dict[str, dict[str, Any]] = {
                     "started_at": _CREATED,
                     "seen_at": _STARTED,
                     "ending": False,
+                    "running": [],
+                    "more_running": False,
                 }
             ]
         }

@@ -44,6 +44,8 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "retryTask": {"with another payload": {"payload": {"path": "b.png"}}},
     "retryTasks": _BULK,
     "cancelTasks": {"a queue": {"filter": {"queue": "photos"}, "reason": "the customer has left"}},
+    "cancelWorkflows": {"a type": {"filter": {"type": "fulfil"}, "reason": "the shop is closed"}},
+    "terminateWorkflows": {"only the count": {"filter": {"type": "fulfil"}, "dry_run": True}},
     "deleteTasks": {"a group of failures": {"filter": {"failure_group": GROUP}}},
 }
 ANSWERS: dict[str, dict[str, Any]] = {
@@ -69,9 +71,32 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "retryTasks": {"202": _ACTION, "200": _COUNT},
     "cancelTasks": {"202": _ACTION | {"action": "cancel"}, "200": _COUNT | {"action": "cancel"}},
     "deleteTasks": {"202": _ACTION | {"action": "delete"}, "200": _COUNT | {"action": "delete"}},
+    "cancelWorkflows": {"202": _ACTION | {"action": "cancel_runs"}, "200": _COUNT | {"action": "cancel_runs"}},
+    "terminateWorkflows": {
+        "202": _ACTION | {"action": "terminate_runs"},
+        "200": _COUNT | {"action": "terminate_runs"},
+    },
     "listBulkActions": {"200": {"actions": [_ACTION], "next": None}},
     "getBulkAction": {"200": _ACTION},
     "cancelBulkAction": {"202": _CANCELED},
+    "getGoldenSignals": {
+        "200": {
+            "seconds": 300.0,
+            "queues": [
+                {
+                    "name": "photos",
+                    "started": 1200,
+                    "schedule_to_start_p50": 0.0025,
+                    "schedule_to_start_p99": 0.21,
+                }
+            ],
+            "alarm_lag_p99": 0.02,
+            "started": 1250,
+            "leases_lost": 1,
+            "dispatch_share": 0.4,
+            "utilization": 0.75,
+        },
+    },
     "runDoctor": {
         "200": {"at": "2026-11-30T09:12:00Z", "whole": True, "checks": ["lost", "no_worker"], "findings": [_FINDING]}
     },

@@ -27,9 +27,9 @@ class RetryPayload(msgspec.Struct):
 
 
 class BulkFilterRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Conjunctive; a cancel and a delete need at least one field. `state`: a cancel takes ENQUEUED, LEASED or
-    RETRY_WAIT; a retry FAILED, if nothing is said, CANCELED or EXPIRED; a delete every closed one. `failure_group` and
-    `error`, the type of the error, find dead letters that nobody has retried."""
+    """Conjunctive; all but a retry need at least one field. `state`: a cancel takes ENQUEUED, LEASED or RETRY_WAIT, of
+    runs WAITING too; a retry FAILED, if nothing is said, CANCELED or EXPIRED; a delete every closed one.
+    `failure_group` and `error`, the type of the error, find dead letters that nobody has retried."""
 
     state: str | None = None
     queue: str | None = None
@@ -37,11 +37,12 @@ class BulkFilterRequest(msgspec.Struct, forbid_unknown_fields=True):
     since: datetime | None = None
     failure_group: str | None = None
     error: str | None = None
+    query: str = ""
 
 
 class BulkRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Which jobs. With a `request_id`, or the header Idempotency-Key, a repeat within 24 hours answers the action that
-    the first request began. `dry_run` only counts. `reason` is that of a cancel."""
+    """Which jobs, or runs. With a `request_id`, or the header Idempotency-Key, a repeat within 24 hours answers the
+    action that the first request began. `dry_run` only counts. `reason` is that of a cancel."""
 
     filter: BulkFilterRequest | None = None
     request_id: str = ""

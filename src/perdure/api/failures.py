@@ -9,7 +9,7 @@ import msgspec
 
 from perdure.api import bulk as actions
 from perdure.api.drafts import packed
-from perdure.api.parking import Parking
+from perdure.api.part import Part
 from perdure.api.plan import as_changed, as_error
 from perdure.api.reading import readable, reading
 from perdure.api.views import moment
@@ -21,7 +21,6 @@ from perdure.core import messages as m
 from perdure.core.errors import Conflict, IdempotencyConflict, IllegalMove, NotFound
 from perdure.core.model import Task
 from perdure.core.states import Kind, State, is_closed
-from perdure.engine.engine import Engine
 from perdure.store.base import Filter
 
 MOST_GROUPS = 10_000
@@ -32,13 +31,8 @@ MOST_COUNTED = 10_000
 """Dead letters of a group at which its count stops."""
 
 
-class Failures:
+class Failures(Part):
     """See client/failures.py for the operations."""
-
-    _engine: Engine
-    _namespace: str
-    _identity: str
-    _parking: Parking
 
     async def failures(self, body: f.ListFailures) -> f.FailurePage:
         limit = limits.integer(body.limit, "limit", 1, limits.MAX_PAGE)
@@ -114,12 +108,6 @@ class Failures:
             by = (await self._engine.store.retried_by([task.id])).get(task.id)
         return None if by is None else ids.text(by)
 
-    async def _make(self, command: c.Enqueue) -> c.Enqueued:
-        raise NotImplementedError
-
-    async def _read(self, task_id: bytes) -> Task:
-        raise NotImplementedError
-
     # -------------------------------------------------------------------------------------------------- many at once
     async def start_bulk(self, body: f.StartBulk) -> f.BulkView:
         selection = actions.selection(body, self._namespace)
@@ -128,6 +116,7 @@ class Failures:
         if not body.dry_run and request_id and (known := await self._known(request_id, actions.digest(body))):
             return known
         with reading():
+            selection = await actions.asked(self._engine.store, selection, body.filter.query)
             total, at_least = await actions.count(self._engine.store, selection)
         action = bulk.Action(action=body.action, selection=selection, total=total, at_least=at_least, reason=reason)
         if body.dry_run:

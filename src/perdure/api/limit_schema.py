@@ -6,13 +6,14 @@ from datetime import datetime
 
 import msgspec
 
-from perdure.core.limit_messages import LimitView
+from perdure.core.limit_messages import Breaker, BreakerView, LimitView
 
 
 class LimitRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """`scope`: "namespace" (without a name), "queue", "type", "key" (for each value of a concurrency key) or
     "fairness". `max_running` are slots at once; `rate` starts, such as "10/s" or "100/m", of which `burst` may come at
-    once. A fairness key has a `weight`, the tasks it gets in a round, and nothing else."""
+    once. A fairness key has a `weight`, the tasks it gets in a round, and nothing else. A type
+    may have a `breaker`."""
 
     scope: str
     name: str = ""
@@ -21,6 +22,7 @@ class LimitRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     burst: int | None = None
     weight: int | None = None
     note: str = ""
+    breaker: Breaker | None = None
 
 
 class LimitDocument(msgspec.Struct):
@@ -38,6 +40,7 @@ class LimitDocument(msgspec.Struct):
     running: int  #: slots taken
     blocked: int  #: tasks that wait for it
     updated_at: datetime | None
+    breaker: BreakerView | None
 
 
 class LimitList(msgspec.Struct):
@@ -52,6 +55,14 @@ class LimitDeleted(msgspec.Struct):
 
 
 class PauseQueueRequest(msgspec.Struct, forbid_unknown_fields=True):
+    note: str = ""
+
+
+class SwitchRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Of the breaker of which type, and whether it is to be open."""
+
+    type: str
+    open: bool
     note: str = ""
 
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from perdure.api import views
+from perdure.api.part import Part
 from perdure.api.plan import as_error
 from perdure.api.reading import reading
 from perdure.core import commands as c
 from perdure.core import limit_checks
 from perdure.core import limit_messages as lm
 from perdure.core import limits as checks
+from perdure.core.breaker import Circuit, Stage, lately
 from perdure.core.describe import Standing
 from perdure.core.limit_rules import FAIRNESS, KEY, NAMESPACE, QUEUE, TYPE, Limit, Limits, limit_of
-from perdure.core.model import Task
-from perdure.engine.engine import Engine
+from perdure.core.model import SECOND, Task
 from perdure.store.base import Store
 
 MOST = 10_000
@@ -25,11 +26,8 @@ MAX_DECLARED = 1_000
 """Limits that one worker declares."""
 
 
-class FlowControl:
-    """A part of api/service.py."""
-
-    _engine: Engine
-    _namespace: str
+class FlowControl(Part):
+    """See client/limits.py for the operations."""
 
     async def limits(self, body: lm.ListLimits) -> lm.LimitsReply:
         store = self._engine.store
@@ -60,6 +58,11 @@ class FlowControl:
         name = limit_checks.name(self._namespace, body.scope, body.name)
         return await self._change_limit(c.DeleteLimit(name=name))
 
+    async def switch_breaker(self, body: lm.SwitchBreaker) -> lm.LimitReply:
+        name = limit_checks.name(self._namespace, TYPE, body.name)
+        note = checks.text(body.note, "note")
+        return await self._change_limit(c.SwitchBreaker(name=name, open=body.open, note=note))
+
     async def _standing(self, task: Task) -> Standing | None:
         """How the limit stands that a task is blocked on."""
         subject = task.blocked_on
@@ -88,9 +91,12 @@ def _says_the_same(known: Limit | None, wanted: Limit) -> bool:
     """Whether a declared limit is stored already, or one of an operator is in its place."""
     if known is None or not known.declared:
         return known is not None
-    return (known.max_running, known.rate, known.per, known.burst, known.weight) == (
-        wanted.max_running, wanted.rate, wanted.per, wanted.burst, wanted.weight,
-    )  # fmt: skip
+    return _said(known) == _said(wanted)
+
+
+def _said(limit: Limit) -> tuple[object, ...]:
+    settings = None if limit.circuit is None else limit.circuit.settings
+    return (limit.max_running, limit.rate, limit.per, limit.burst, limit.weight, settings)
 
 
 def _view(limit: Limit, taken: Mapping[str, int], blocked: Mapping[str, int]) -> lm.LimitView:
@@ -107,6 +113,26 @@ def _view(limit: Limit, taken: Mapping[str, int], blocked: Mapping[str, int]) ->
         running=_sum(limit, taken.items()),
         blocked=_sum(limit, blocked.items()),
         updated_at=views.moment(limit.updated_at),
+        breaker=None if limit.circuit is None else _breaker(limit.circuit),
+    )
+
+
+def _breaker(circuit: Circuit) -> lm.BreakerView:
+    attempts, failed = lately(circuit)
+    return lm.BreakerView(
+        crashes=circuit.crashes,
+        failure_rate=circuit.failure_rate,
+        window=circuit.window / SECOND,
+        min_attempts=circuit.min_attempts,
+        cool_down=circuit.cool_down / SECOND,
+        probes=circuit.probes,
+        state=circuit.stage.name.lower(),
+        since=views.moment(circuit.since) if circuit.since else None,
+        until=views.moment(circuit.until) if circuit.stage is Stage.OPEN else None,
+        reason=circuit.reason,
+        in_a_row=circuit.in_a_row,
+        attempts=attempts,
+        failed=failed,
     )
 
 

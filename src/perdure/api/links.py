@@ -37,19 +37,25 @@ def result_url(caller: Caller, task_id: str, now: int) -> str:
     path = f"/v1/jobs/{task_id}/result"
     if not caller.key:
         return path if caller.namespace == "default" else f"{path}?{urlencode({'namespace': caller.namespace})}"
-    expires = str(now // SECOND + LIFE_SECONDS)
-    signed = Signature(caller.key[:_START].hex(), expires, _signature(caller.key, task_id, expires))
+    signed = sign(caller.key, task_id, now // SECOND + LIFE_SECONDS)
     return f"{path}?{urlencode(signed._asdict())}"
 
 
-def admit(gate: Gate, task_id: str, given: Signature, now: int) -> Caller:
-    """Whom a signed URL speaks for; Unauthenticated when it is not signed so, too old, or its key was revoked."""
+def sign(key: bytes, subject: str, until: int) -> Signature:
+    """Proof, good up to a time in seconds, that the owner of a key wanted it for a subject: a task, or a session."""
+    expires = str(until)
+    return Signature(key[:_START].hex(), expires, _signature(key, subject, expires))
+
+
+def admit(gate: Gate, subject: str, given: Signature, now: int) -> Caller:
+    """Whom a signature speaks for; Unauthenticated when it is none for this subject, too old, or its key was
+    revoked."""
     try:
         start, expires = bytes.fromhex(given.key), int(given.expires)
     except ValueError:
         start, expires = b"", 0
     for hash in gate.hashes(start) if len(start) == _START else ():
-        right = _signature(hash, task_id, given.expires)
+        right = _signature(hash, subject, given.expires)
         if hmac.compare_digest(right.encode(), given.signature.encode("utf-8", "surrogatepass")):
             if expires * SECOND < now:
                 raise Unauthenticated(f"this URL was good until {expires}; ask for the job again")
@@ -57,6 +63,6 @@ def admit(gate: Gate, task_id: str, given: Signature, now: int) -> Caller:
     raise Unauthenticated("this URL is not signed by a key of this server; ask for the job again")
 
 
-def _signature(hash: bytes, task_id: str, expires: str) -> str:
-    digest = hmac.digest(hash, f"{task_id} {expires}".encode("utf-8", "surrogatepass"), hashlib.sha256)
+def _signature(hash: bytes, subject: str, expires: str) -> str:
+    digest = hmac.digest(hash, f"{subject} {expires}".encode("utf-8", "surrogatepass"), hashlib.sha256)
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")

@@ -14,6 +14,7 @@ from perdure.api import (
     failure_examples,
     limit_examples,
     schedule_examples,
+    search_examples,
     workflow_examples,
 )
 from perdure.api import event_schema as es
@@ -23,9 +24,13 @@ from perdure.api import schedule_schema as ss
 from perdure.api import workflow_schema as ws
 from perdure.api.bounds import bound
 from perdure.api.examples import PROBLEMS
+from perdure.api.rest_owners import OwnerRequest
 from perdure.api.schema import BatchRequest, CancelRequest, TaskRequest
+from perdure.api.search_schema import SearchAttributeRequest
 
-_EXAMPLES = (examples, workflow_examples, failure_examples, schedule_examples, event_examples, limit_examples)
+_EXAMPLES = (
+    examples, workflow_examples, failure_examples, schedule_examples, event_examples, limit_examples, search_examples,
+)  # fmt: skip
 ANSWERS = {name: answers for module in _EXAMPLES for name, answers in module.ANSWERS.items()}
 REQUESTS = {name: requests for module in _EXAMPLES for name, requests in module.REQUESTS.items()}
 _KEY = "apiKey"
@@ -38,6 +43,8 @@ _REFUSALS: dict[str, tuple[str, ...]] = {
     "retryTask": ("404", "409", "410", "413"),
     "retryTasks": ("409",),
     "cancelTasks": ("409",),
+    "cancelWorkflows": ("409",),
+    "terminateWorkflows": ("409",),
     "deleteTasks": ("409",),
     "getBulkAction": ("404",),
     "cancelBulkAction": ("404", "410"),
@@ -69,12 +76,17 @@ _REFUSALS: dict[str, tuple[str, ...]] = {
     "createSchedule": ("409", "413"),
     "putSchedule": ("413",),
     "getSchedule": ("404",),
+    "updateSchedule": ("404", "409", "413"),
     "deleteSchedule": ("404",),
     "pauseSchedule": ("404",),
     "resumeSchedule": ("404",),
     "triggerSchedule": ("404",),
     "backfillSchedule": ("404", "409"),
     "deleteLimit": ("404",),
+    "addSearchAttribute": ("409",),
+    "removeSearchAttribute": ("404",),
+    "deleteQueueOwner": ("404",),
+    "switchBreaker": ("404",),
 }
 """What an operation may be refused with besides _ALWAYS."""
 _HEADERS: dict[str, dict[str, Any]] = {
@@ -167,6 +179,8 @@ _BODIES: dict[str, type[msgspec.Struct]] = {
     "retryTask": fs.RetryTaskRequest,
     "retryTasks": fs.BulkRequest,
     "cancelTasks": fs.BulkRequest,
+    "cancelWorkflows": fs.BulkRequest,
+    "terminateWorkflows": fs.BulkRequest,
     "deleteTasks": fs.BulkRequest,
     "startWorkflow": ws.WorkflowRequest,
     "signalWorkflow": ws.SignalRequest,
@@ -185,12 +199,16 @@ _BODIES: dict[str, type[msgspec.Struct]] = {
     "replayWebhook": es.ReplayRequest,
     "createSchedule": ss.ScheduleRequest,
     "putSchedule": ss.ScheduleBody,
+    "updateSchedule": ss.ScheduleChanges,
     "pauseSchedule": ss.NoteRequest,
     "resumeSchedule": ss.NoteRequest,
     "triggerSchedule": ss.TriggerRequest,
     "backfillSchedule": ss.BackfillRequest,
     "previewTimes": ss.PreviewRequest,
     "setLimit": ls.LimitRequest,
+    "switchBreaker": ls.SwitchRequest,
+    "addSearchAttribute": SearchAttributeRequest,
+    "setQueueOwner": OwnerRequest,
     "pauseQueue": ls.PauseQueueRequest,
     "resumeQueue": ls.PauseQueueRequest,
 }
@@ -209,6 +227,8 @@ _DESCRIPTIONS = {
     ("putSchedule", "201"): "It is made.",
     ("retryTasks", "200"): "What a dry run counted.",
     ("cancelTasks", "200"): "What a dry run counted.",
+    ("cancelWorkflows", "200"): "What a dry run counted.",
+    ("terminateWorkflows", "200"): "What a dry run counted.",
     ("deleteTasks", "200"): "What a dry run counted.",
     ("getJob", "202"): "It is still open.",
     ("getJob", "200"): "It has closed.",

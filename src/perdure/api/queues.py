@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from perdure.api import views
 from perdure.core import messages as m
 from perdure.core.lanes import lanes_of, queue_of
 from perdure.core.model import SECOND, WorkerSession
@@ -18,9 +17,10 @@ MOST = 10_000
 
 
 async def overview(store: Store, namespace: str, now: int) -> m.QueuesReply:
-    """The queues of a namespace that hold something or are polled, by name."""
+    """The queues of a namespace that hold something, are polled, or that somebody looks after, by name."""
     polled = pollers(await store.sessions(namespace))
-    found = {name: m.QueueView(name, workers=count) for name, count in polled.items()}
+    owners = {one.queue: one for one in await store.queue_owners() if one.namespace == namespace}
+    found = {name: m.QueueView(name, workers=polled[name]) for name in {*polled, *owners}}
     for lane in await store.count_lanes(*lanes_of(namespace), MOST):
         name = queue_of(lane.lane)
         if name is not None:
@@ -34,6 +34,8 @@ async def overview(store: Store, namespace: str, now: int) -> m.QueuesReply:
                 workers=polled[name],
                 at_least=lane.at_least,
             )
+    for name, owner in owners.items():
+        found[name].owner, found[name].alert_depth = owner.owner, owner.alert_depth
     return m.QueuesReply([found[name] for name in sorted(found)])
 
 
@@ -41,15 +43,3 @@ def pollers(sessions: Iterable[WorkerSession]) -> Counter[str]:
     """How many worker processes poll each queue; those that are gone do not count."""
     alive = (session for session in sessions if session.ends_at is None)
     return Counter(queue for session in alive for queue in session.queues.split(SEPARATOR))
-
-
-def worker_view(session: WorkerSession) -> m.WorkerView:
-    return m.WorkerView(
-        identity=session.identity,
-        queues=session.queues.split(SEPARATOR),
-        slots=session.slots,
-        build=session.build,
-        started_at=views.moment(session.started_at),
-        seen_at=views.moment(session.seen_at),
-        ending=session.ends_at is not None,
-    )

@@ -24,7 +24,8 @@ def readable(view: Callable[[Task], T], tasks: Sequence[Task]) -> list[T]:
         try:
             found.append(view(task))
         except Exception:  # whatever its bytes make of the decoder
-            log.exception("task %s cannot be read and is left out", ids.text(task.id))
+            name = ids.text(task.id)
+            log.exception("task %s cannot be read and is left out", name, extra={"task_id": name})
     return found
 
 

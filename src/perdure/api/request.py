@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
@@ -20,6 +21,10 @@ from perdure.engine.engine import Engine
 
 PACE = {"Retry-After": "5"}
 """Seconds between two looks at a job."""
+
+_TRACE = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_MOST_STATE = 512
+"""Characters of a tracestate that have to be passed on."""
 
 T = TypeVar("T")
 AnyRequest = Request[Any, Any, Any]
@@ -45,6 +50,17 @@ def moment_of(given: str, field: str) -> datetime:
         return msgspec.convert(given, datetime)
     except msgspec.ValidationError as fault:
         raise invalid(str(fault), field) from None
+
+
+def traced(request: AnyRequest, headers: dict[str, str]) -> dict[str, str]:
+    """The headers of what a request makes: with the trace of the request (W3C Trace Context), unless they name one. A
+    trace that cannot be read is none."""
+    given = request.headers.get("traceparent", "")
+    if "traceparent" in headers or not _TRACE.fullmatch(given):
+        return headers
+    state = request.headers.get("tracestate", "")
+    more = {"tracestate": state} if state and len(state) <= _MOST_STATE and state.isascii() else {}
+    return {**headers, "traceparent": given, **more}
 
 
 def utf8(header: str | None) -> str | None:

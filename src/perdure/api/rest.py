@@ -25,7 +25,11 @@ from perdure.api import (
     rest_events,
     rest_failures,
     rest_limits,
+    rest_metrics,
+    rest_owners,
     rest_schedules,
+    rest_search,
+    rest_signals,
     rest_workflows,
     schema,
 )
@@ -45,6 +49,7 @@ from perdure.api.request import (
     need_json,
     read,
     read_optional,
+    traced,
     utf8,
     wait_of,
 )
@@ -66,6 +71,7 @@ from perdure.core.errors import (
 from perdure.core.model import Failure
 from perdure.engine.engine import Engine
 from perdure.engine.outage import Outage
+from perdure.observe.metrics import Metrics
 
 log = logging.getLogger("perdure.api")
 
@@ -82,6 +88,7 @@ async def enqueue(request: AnyRequest, service: Serving, idempotency_key: Key = 
     body = await body_of(request)
     data, written = read(body, _TASK), read(body, _PAYLOAD)
     item = schema.new_task(data, written, utf8(idempotency_key))
+    item.headers = traced(request, item.headers)
     view, duplicate = await service.accept(item)
     return Response(schema.accepted(view, duplicate), status_code=202, headers=_at(view.task_id))
 
@@ -123,15 +130,17 @@ async def find_tasks(
     queue: FromQuery[str | None] = None,
     type_: Annotated[str | None, QueryParameter(name="type")] = None,
     since: FromQuery[str | None] = None,
-    failure_group: FromQuery[str | None] = None,
     limit: FromQuery[int] = 50,
     cursor: FromQuery[str | None] = None,
+    failure_group: FromQuery[str | None] = None,
+    query_: rest_search.QueryText = "",
 ) -> schema.TaskList:
     """Tasks, newest first, without payload and result. Filters are conjunctive; `failure_group` shows the dead letters
-    of a group that nobody has retried; `limit` is the size of a page, at most 1,000, and `next` of a page the `cursor`
-    of the following one."""
+    of a group that nobody has retried; `query` is one more filter, and may say another order; `limit` is the size of a
+    page, at most 1,000, and `next` of a page the `cursor` of the following one. A page of a query may be short, or
+    empty, although more follow."""
     begun = None if since is None else moment_of(since, "since")
-    body = m.Find(state_, queue, type_, begun, failure_group, limit, cursor)
+    body = m.Find(state_, queue, type_, begun, failure_group, limit, cursor, query_)
     page = await service.find(body)
     return schema.TaskList([schema.document(view) for view in page.tasks], page.next)
 
@@ -229,9 +238,9 @@ async def list_queues(service: Serving) -> schema.QueueList:
 
 
 @get("/v1/workers", operation_id="listWorkers")
-async def list_workers(service: Serving) -> schema.WorkerList:
-    """The registered worker processes."""
-    return schema.workers(await service.workers(m.ListWorkers()))
+async def list_workers(service: Serving, running: FromQuery[int] = 0) -> schema.WorkerList:
+    """The registered worker processes, each with as many of the tasks that it holds as `running` says, 100 at most."""
+    return schema.workers(await service.workers(m.ListWorkers(running)))
 
 
 @get("/healthz", operation_id="getHealth")
@@ -250,7 +259,8 @@ async def openapi_document(request: AnyRequest) -> dict[str, Any]:
 
 # --------------------------------------------------------------------------------------------------------- errors
 _QUERIES: dict[str, tuple[str, ...]] = {
-    "find_tasks": ("state", "queue", "type", "since", "failure_group", "limit", "cursor"),
+    "find_tasks": ("state", "queue", "type", "since", "failure_group", "limit", "cursor", "query"),
+    "list_workers": ("running",),
     "get_task": ("wait",),
     "get_job": ("wait",),
     "get_job_result": ("wait", "namespace", *links.Signature._fields),
@@ -258,6 +268,7 @@ _QUERIES: dict[str, tuple[str, ...]] = {
     **rest_failures.QUERIES,
     **rest_limits.QUERIES,
     **rest_schedules.QUERIES,
+    **rest_search.QUERIES,
     **rest_events.QUERIES,
 }
 """What the query of a handler may hold."""
@@ -324,11 +335,14 @@ def build(engine: Engine, gate: Gate, parking: Parking) -> Litestar:
             found = msgspec.structs.replace(found, namespace=query["namespace"])
         return service(found)
 
+    figures = Metrics(engine)
     return Litestar(
         [
             enqueue, enqueue_batch, get_task, find_tasks, cancel_task, retry_task, get_job, get_job_result, cancel_job,
-            list_queues, list_workers, healthz, openapi_document, *rest_workflows.HANDLERS, *rest_failures.HANDLERS,
-            *rest_limits.HANDLERS, *rest_schedules.HANDLERS, *rest_events.HANDLERS,
+            list_queues, list_workers, healthz, rest_metrics.metrics, rest_signals.golden_signals, openapi_document,
+            *rest_workflows.HANDLERS, *rest_failures.HANDLERS, *rest_limits.HANDLERS, *rest_owners.HANDLERS,
+            *rest_schedules.HANDLERS, *rest_events.HANDLERS,
+            *rest_search.HANDLERS,
         ],
         dependencies={
             "caller": Provide(caller, sync_to_thread=False),
@@ -336,6 +350,7 @@ def build(engine: Engine, gate: Gate, parking: Parking) -> Litestar:
             "reader": Provide(reader, sync_to_thread=False),
             "engine": Provide(lambda: engine, sync_to_thread=False),
             "outage": Provide(lambda: engine.outage, sync_to_thread=False),
+            "figures": Provide(lambda: figures, sync_to_thread=False),
         },
         before_request=_check,
         exception_handlers={Exception: _on_error},

@@ -60,6 +60,22 @@ async def delete_tasks(
     return await _begin("delete", request, service, idempotency_key, filter_)
 
 
+@post("/v1/workflows:cancel", status_code=202, operation_id="cancelWorkflows")
+async def cancel_workflows(
+    request: AnyRequest, service: Serving, idempotency_key: Key = None, filter_: FilterText = None
+) -> Begun:
+    """Ask the code of all open workflow runs that a filter finds to end; it may clean up first."""
+    return await _begin("cancel_runs", request, service, idempotency_key, filter_)
+
+
+@post("/v1/workflows:terminate", status_code=202, operation_id="terminateWorkflows")
+async def terminate_workflows(
+    request: AnyRequest, service: Serving, idempotency_key: Key = None, filter_: FilterText = None
+) -> Begun:
+    """Close all open workflow runs that a filter finds at once; their code does not hear of it."""
+    return await _begin("terminate_runs", request, service, idempotency_key, filter_)
+
+
 async def _begin(action: str, request: AnyRequest, service: Service, key: str | None, query: str | None) -> Begun:
     data = await read_optional(request, _BULK) or fs.BulkRequest()
     header = utf8(key)
@@ -106,13 +122,16 @@ def _accepted(view: f.BulkView) -> Response[fs.BulkDocument]:
 
 
 HANDLERS = (
-    list_failures, retry_tasks, cancel_tasks, delete_tasks, list_bulk, get_bulk, cancel_bulk, run_doctor,
+    list_failures, retry_tasks, cancel_tasks, delete_tasks, cancel_workflows, terminate_workflows, list_bulk, get_bulk,
+    cancel_bulk, run_doctor,
 )  # fmt: skip
 QUERIES: dict[str, tuple[str, ...]] = {
     "list_failures": ("type", "limit"),
     "retry_tasks": ("filter",),
     "cancel_tasks": ("filter",),
     "delete_tasks": ("filter",),
+    "cancel_workflows": ("filter",),
+    "terminate_workflows": ("filter",),
     "list_bulk": ("limit", "cursor"),
     "get_bulk": ("wait",),
 }

@@ -16,6 +16,7 @@ from perdure.api.limit_schema import (
     LimitRequest,
     PauseQueueRequest,
     QueuePaused,
+    SwitchRequest,
     document,
 )
 from perdure.api.request import AnyRequest, Serving, body_of, read, read_optional
@@ -27,6 +28,7 @@ PREFIX = "/v1/queues/"
 
 _LIMIT = msgspec.json.Decoder(LimitRequest)
 _PAUSE = msgspec.json.Decoder(PauseQueueRequest)
+_SWITCH = msgspec.json.Decoder(SwitchRequest)
 
 
 @get("/v1/limits", operation_id="listLimits")
@@ -54,6 +56,15 @@ async def delete_limit(
     return LimitDeleted(scope_, name)
 
 
+@put("/v1/limits/breaker", status_code=200, operation_id="switchBreaker")
+async def switch_breaker(request: AnyRequest, service: Serving) -> LimitDocument:
+    """Open the breaker of a task type for a cool-down from now on, or close it. Answers the limit of the type."""
+    data = read(await body_of(request), _SWITCH)
+    reply = await service.switch_breaker(lm.SwitchBreaker(data.type, data.open, data.note))
+    assert reply.limit is not None
+    return document(reply.limit)
+
+
 @post("/v1/queues/{queue:str}/pause", status_code=200, operation_id="pauseQueue")
 async def pause_queue(queue: FromPath[str], request: AnyRequest, service: Serving) -> Response[QueuePaused]:
     """Start nothing more of a queue until it is resumed; what runs goes on. The body, {"note"}, may be left out.
@@ -73,6 +84,6 @@ async def _pause(queue: str, request: AnyRequest, service: Service, paused: bool
     return Response(QueuePaused(queue, paused, data.note if paused else ""), status_code=200)
 
 
-HANDLERS = (list_limits, set_limit, delete_limit, pause_queue, resume_queue)
+HANDLERS = (list_limits, set_limit, delete_limit, switch_breaker, pause_queue, resume_queue)
 QUERIES: dict[str, tuple[str, ...]] = {"delete_limit": ("scope", "name")}
 """What the query of a handler may hold."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote, unquote
 
 import msgspec
-from litestar import Response, delete, get, post, put
+from litestar import Response, delete, get, patch, post, put
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from perdure.api import schedule_schema as ss
@@ -21,6 +21,8 @@ PREFIX = "/v1/schedules/"
 ScheduleId = FromPath[str]
 _CREATE = msgspec.json.Decoder(ss.ScheduleRequest)
 _PUT = msgspec.json.Decoder(ss.ScheduleBody)
+_CHANGES = msgspec.json.Decoder(ss.ScheduleChanges)
+_GIVEN = msgspec.json.Decoder(dict[str, Any])
 _VALUES = msgspec.json.Decoder(ss.ValuesOnly)
 _NOTE = msgspec.json.Decoder(ss.NoteRequest)
 _TRIGGER = msgspec.json.Decoder(ss.TriggerRequest)
@@ -52,7 +54,7 @@ async def preview_times(request: AnyRequest, service: Serving) -> ss.TimesDocume
     """When a schedule with this timing would fire. Stores nothing."""
     data = read(await body_of(request), _PREVIEW)
     reply = await service.preview_times(s.PreviewTimes(ss.timing(data), data.count, data.after))
-    return ss.TimesDocument(ss.times(reply.times))
+    return ss.TimesDocument(reply.times)
 
 
 @get("/v1/schedules/{schedule_id:str}", operation_id="getSchedule")
@@ -73,6 +75,18 @@ async def put_schedule(schedule_id: ScheduleId, request: AnyRequest, service: Se
     body = await body_of(request)
     data, written = read(body, _PUT), read(body, _VALUES)
     reply = await service.put_schedule(ss.put(unquote(schedule_id), data, written, replace=True))
+    return _changed(reply.schedule_id, reply.did)
+
+
+@patch("/v1/schedules/{schedule_id:str}", status_code=200, operation_id="updateSchedule")
+async def update_schedule(
+    schedule_id: ScheduleId, request: AnyRequest, service: Serving
+) -> Response[ss.ScheduleChanged]:
+    """Change some fields of a schedule, and leave the others as they are."""
+    body = await body_of(request)
+    data, given = read(body, _CHANGES), read(body, _GIVEN)
+    update = s.UpdateSchedule(unquote(schedule_id), ss.changes(data, given), data.version)
+    reply = await service.update_schedule(update)
     return _changed(reply.schedule_id, reply.did)
 
 
@@ -152,8 +166,8 @@ def _links(schedule_id: str) -> ss.ScheduleLinks:
 
 
 HANDLERS = (
-    create_schedule, find_schedules, preview_times, get_schedule, put_schedule, delete_schedule, pause_schedule,
-    resume_schedule, trigger_schedule, backfill_schedule,
+    create_schedule, find_schedules, preview_times, get_schedule, put_schedule, update_schedule, delete_schedule,
+    pause_schedule, resume_schedule, trigger_schedule, backfill_schedule,
 )  # fmt: skip
 QUERIES: dict[str, tuple[str, ...]] = {"find_schedules": ("limit", "cursor"), "get_schedule": ("times",)}
 """What the query of a handler may hold."""

@@ -25,9 +25,11 @@ from perdure.api.request import (
     moment_of,
     read,
     read_optional,
+    traced,
     utf8,
     wait_of,
 )
+from perdure.api.rest_search import QueryText
 from perdure.api.schema import json_payload, value
 from perdure.api.service import Service
 from perdure.core import limits
@@ -75,6 +77,7 @@ async def start_workflow(
     data, written = read(body, _START), read(body, _INPUTS)
     workflow_id = str(uuid.uuid4()) if data.workflow_id is None else data.workflow_id
     new = ws.new_workflow(data, written, workflow_id, utf8(idempotency_key))
+    new.headers = traced(request, new.headers)
     reply = await service.start_workflow(new)
     return Response(ws.started(reply, _links(workflow_id), new.update), status_code=202, headers=_at(workflow_id))
 
@@ -93,10 +96,15 @@ async def find_workflows(
         str | None, QueryParameter(name="lacks_version", description="Open runs without a marker of this version id.")
     ] = None,
     open_: Annotated[bool, QueryParameter(name="open", description="Leave out closed runs.")] = False,
+    requires_intervention: Annotated[
+        bool,
+        QueryParameter(description="Closed runs whose compensations failed or did not run, without a resolution."),
+    ] = False,
+    query_: QueryText = "",
 ) -> ws.WorkflowList:
-    """Runs, newest first. Filters are conjunctive; `limit` is the size of a page, at most 1,000, and `next` of a page
-    the `cursor` of the following one. A page with `lacks_version`, which needs `type` and reads histories, may be
-    short, or empty, although more follow."""
+    """Runs, newest first. Filters are conjunctive; `query` is one more, and may say another order; `limit` is the size
+    of a page, at most 1,000, and `next` of a page the `cursor` of the following one. A page with `query`, or with
+    `lacks_version`, which needs `type` and reads histories, may be short, or empty, although more follow."""
     body = w.FindWorkflows(
         status=status_,
         type=type_,
@@ -107,6 +115,8 @@ async def find_workflows(
         cursor=cursor,
         lacks_version=lacks_version,
         open=open_,
+        requires_intervention=requires_intervention,
+        query=query_,
     )
     page = await service.find_workflows(body)
     return ws.WorkflowList([ws.document(view, _links(view.workflow_id)) for view in page.workflows], page.next)
@@ -345,9 +355,12 @@ HANDLERS = (
     resolve_workflow, complete_activity,
 )  # fmt: skip
 QUERIES: dict[str, tuple[str, ...]] = {
-    "find_workflows": ("status", "type", "workflow_id", "queue", "since", "limit", "cursor", "lacks_version", "open"),
+    "find_workflows": (
+        "status", "type", "workflow_id", "queue", "since", "limit", "cursor", "lacks_version", "open",
+        "requires_intervention", "query",
+    ),
     "get_workflow": ("run_id",),
     "get_history": ("run_id", "limit", "cursor", "reverse", "wait"),
     "get_workflow_result": ("run_id", "wait"),
-}
+}  # fmt: skip
 """What the query of a handler may hold."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -17,8 +17,8 @@ from perdure.core.durations import Duration, seconds
 from perdure.core.errors import InvalidArgument, PerdureError
 from perdure.core.ids import Mint, slot_of
 from perdure.core.limits import MAX_PRIORITY
-from perdure.core.model import SECOND
-from perdure.core.schedule import MAX_ID, MISFIRE, OVERLAP, Action, Definition, TaskAction, WorkflowAction
+from perdure.core.model import SECOND, pack
+from perdure.core.schedule import MAX_ID, MISFIRE, OVERLAP, Action, Definition, TaskAction, WorkflowAction, digest
 
 MAX_REQUEST_ID = 64  #: bytes of the request id of a trigger
 MAX_TIMES = 1_000  #: of a preview
@@ -27,7 +27,7 @@ MAX_JITTER = 86_400.0  #: seconds
 _FROM = ("cron", "calendar", "interval")
 _CALENDAR = ("second", "minute", "hour", "day_of_month", "month", "day_of_week")
 
-_canonical = msgspec.msgpack.Encoder(order="deterministic").encode
+_KEPT = (bytes, datetime)
 
 
 def put(body: s.PutSchedule, namespace: str, identity: str, mint: Mint, now: int) -> c.PutSchedule:
@@ -41,12 +41,12 @@ def put(body: s.PutSchedule, namespace: str, identity: str, mint: Mint, now: int
         window=None if given.catch_up_window is None else micros(given.catch_up_window, "catch_up_window"),
         remaining=_remaining(given.remaining),
     )
-    stored = _canonical(definition)
+    stored = pack(definition)
     return c.PutSchedule(
         namespace=namespace,
         schedule_id=name,
         definition=definition,
-        digest=hashlib.blake2b(_canonical(_without_identity(definition)), digest_size=16).digest(),
+        digest=digest(definition),
         paused=body.paused,
         note=limits.text(body.note, "note"),
         identity=identity,
@@ -56,9 +56,29 @@ def put(body: s.PutSchedule, namespace: str, identity: str, mint: Mint, now: int
     )
 
 
-def _without_identity(definition: Definition) -> Definition:
-    """The same schedule, whoever puts it."""
-    return msgspec.structs.replace(definition, action=msgspec.structs.replace(definition.action, identity=""))
+def changed(current: s.ScheduleOptions, changes: dict[str, Any]) -> s.ScheduleOptions:
+    """A schedule after a merge patch (RFC 7396). A timing of another sort takes the place of the one that was."""
+    if "schedule_id" in changes:
+        raise InvalidArgument("the id of a schedule does not change", field="schedule_id", limit="none")
+    if chosen := [field for field in _FROM if changes.get(field) is not None]:
+        changes = {field: None for field in _FROM if field != chosen[0]} | changes
+    known = msgspec.to_builtins(current, builtin_types=_KEPT)
+    try:
+        return msgspec.convert(_merged(known, changes), s.ScheduleOptions, builtin_types=_KEPT)
+    except msgspec.ValidationError as fault:
+        raise InvalidArgument(str(fault), field="changes", limit="fields of a schedule") from None
+
+
+def _merged(known: object, changes: object) -> object:
+    if not isinstance(changes, dict):
+        return changes
+    left = {**known} if isinstance(known, dict) else {}
+    for name, change in changes.items():
+        if change is None:
+            left.pop(name, None)
+        else:
+            left[name] = _merged(left.get(name), change)
+    return left
 
 
 def schedule_id(value: str) -> str:

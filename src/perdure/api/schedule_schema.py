@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from perdure.api.schema import RetryRequest, json_payload, value
+from perdure.api.schema import PayloadOnly, RetryRequest, json_payload, value
 from perdure.core import messages as m
 from perdure.core import schedule_messages as s
 from perdure.core.durations import Duration
@@ -16,34 +16,7 @@ from perdure.core.errors import InvalidArgument
 _NULL = msgspec.Raw(b"null")
 
 
-class CalendarRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Fields of a cron expression by name. A time must match all of them."""
-
-    second: str = "0"
-    minute: str = "0"
-    hour: str = "0"
-    day_of_month: str = "*"
-    month: str = "*"
-    day_of_week: str = "*"
-
-
-class TimingRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """When a schedule fires: one of `cron`, `calendar` and `interval`, as docs/schedules.md says. Lengths are seconds
-    or text such as "10m"."""
-
-    cron: str | None = None
-    calendar: CalendarRequest | None = None
-    interval: Duration | None = None
-    phase: Duration | None = None
-    timezone: str = "UTC"
-    gap: str | None = None
-    repeated: str | None = None
-    start_at: datetime | None = None
-    end_at: datetime | None = None
-    jitter: Duration | None = None
-
-
-class PreviewRequest(TimingRequest, kw_only=True):
+class PreviewRequest(s.TimingOptions, kw_only=True):
     """A timing, and how many of its times (1 to 1,000) after `after`, or now."""
 
     count: int = 10
@@ -86,10 +59,11 @@ class WorkflowTemplate(msgspec.Struct, forbid_unknown_fields=True):
     search_attributes: dict[str, Any] = {}
 
 
-class ScheduleBody(TimingRequest, kw_only=True):
-    """A schedule: its timing, and one of `task_template` and `workflow_template`. `overlap_policy` is "skip", "allow",
-    "buffer_one" or "cancel_previous"; `misfire_policy` is "once", "skip" or "all"; `remaining` is how often it fires.
-    `paused` and `note` are for a new one."""
+class ScheduleBody(s.TimingOptions, kw_only=True):
+    """A schedule: its timing (docs/schedules.md), and one of `task_template` and `workflow_template`. Lengths are
+    seconds or text such as "10m". `overlap_policy` is "skip", "allow", "buffer_one" or "cancel_previous";
+    `misfire_policy` is "once", "skip" or "all"; `remaining` is how often it fires. `paused` and `note` are for a new
+    one."""
 
     task_template: TaskTemplate | None = None
     workflow_template: WorkflowTemplate | None = None
@@ -107,13 +81,33 @@ class ScheduleRequest(ScheduleBody, kw_only=True):
     id: str
 
 
-class PayloadOnly(msgspec.Struct):
-    """The same bodies once more, for values as they were written."""
+class ScheduleChanges(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A merge patch (RFC 7396) of a schedule: what is not given stays, null takes a field away, and objects are merged
+    field by field. A timing of another sort takes the place of the one that was. With `version`, that of the schedule
+    as it was read, the answer is a conflict (409) if it has been changed since."""
 
-    payload: msgspec.Raw = _NULL
+    version: str = ""
+    cron: str | None = None
+    calendar: dict[str, str | None] | None = None
+    interval: Duration | None = None
+    phase: Duration | None = None
+    timezone: str | None = None
+    gap: str | None = None
+    repeated: str | None = None
+    start_at: datetime | None = None
+    end_at: datetime | None = None
+    jitter: Duration | None = None
+    task_template: dict[str, Any] | None = None
+    workflow_template: dict[str, Any] | None = None
+    overlap_policy: str | None = None
+    misfire_policy: str | None = None
+    catch_up_window: Duration | None = None
+    remaining: int | None = None
 
 
 class InputsOnly(msgspec.Struct):
+    """The values of a workflow_template as they were written."""
+
     input: msgspec.Raw = _NULL
     memo: dict[str, msgspec.Raw] = {}
 
@@ -183,15 +177,8 @@ class StartedDocument(msgspec.Struct):
     workflow_id: str | None
 
 
-class TimeDocument(msgspec.Struct):
-    """A nominal time, and what the clock of the schedule's zone shows then, with its offset."""
-
-    at: datetime
-    local: str
-
-
 class TimesDocument(msgspec.Struct):
-    times: list[TimeDocument]
+    times: list[s.PlannedTime]
 
 
 class ScheduleDocument(msgspec.Struct, kw_only=True):
@@ -201,6 +188,7 @@ class ScheduleDocument(msgspec.Struct, kw_only=True):
     id: str
     namespace: str
     state: str
+    version: str  #: another one with each change of what its owner said
     note: str
     identity: str
     cron: str | None
@@ -221,7 +209,7 @@ class ScheduleDocument(msgspec.Struct, kw_only=True):
     remaining: int | None
     created_at: datetime
     updated_at: datetime
-    next_times: list[TimeDocument]
+    next_times: list[s.PlannedTime]
     next_firing_at: datetime | None
     buffered: datetime | None
     running: list[StartedDocument]
@@ -242,20 +230,18 @@ class ScheduleList(msgspec.Struct):
 _TIMING = tuple(s.TimingOptions.__struct_fields__)
 _POLICIES = ("overlap_policy", "misfire_policy", "catch_up_window", "remaining")
 _SAME = (
-    "namespace", "state", "note", "identity", "interval", "phase", "jitter", "cron", "timezone", "gap", "repeated",
-    "start_at", "end_at", *_POLICIES, "created_at", "updated_at", "next_firing_at", "buffered", "counts", "backfilling",
+    "namespace", "state", "version", "note", "identity", "interval", "phase", "jitter", "cron", "timezone", "gap",
+    "repeated", "start_at", "end_at", *_POLICIES, "created_at", "updated_at", "next_firing_at", "buffered", "counts",
+    "backfilling",
 )  # fmt: skip
 
 
-def timing(request: TimingRequest) -> s.TimingOptions:
+def timing(request: s.TimingOptions) -> s.TimingOptions:
     return s.TimingOptions(**_timing(request))
 
 
-def _timing(request: TimingRequest) -> dict[str, Any]:
-    found = {name: getattr(request, name) for name in _TIMING}
-    if request.calendar is not None:
-        found["calendar"] = s.CalendarFields(*msgspec.structs.astuple(request.calendar))
-    return found
+def _timing(request: s.TimingOptions) -> dict[str, Any]:
+    return {name: getattr(request, name) for name in _TIMING}
 
 
 def put(schedule_id: str, request: ScheduleBody, written: ValuesOnly, *, replace: bool) -> s.PutSchedule:
@@ -283,6 +269,29 @@ def put(schedule_id: str, request: ScheduleBody, written: ValuesOnly, *, replace
     return s.PutSchedule(options, replace, request.paused, request.note)
 
 
+def changes(request: ScheduleChanges, given: dict[str, Any]) -> dict[str, Any]:
+    """The patch of the wire protocol for a REST request; `given` are the fields that it has."""
+    found = {name: getattr(request, name) for name in given if name != "version"}
+    for name, kind, value_ in (("task", "task_type", "payload"), ("workflow", "workflow_type", "input")):
+        if f"{name}_template" in found:
+            template = found.pop(f"{name}_template")
+            found[name] = None if template is None else _template(template, kind, value_)
+    return found
+
+
+def _template(given: dict[str, Any], kind: str, value_: str) -> dict[str, Any]:
+    template = {("type" if name == kind else name): item for name, item in given.items()}
+    if value_ in template:
+        template[value_] = _packed(template[value_], value_)
+    if isinstance(memo := template.get("memo"), dict):
+        template["memo"] = {name: None if item is None else _packed(item, "memo") for name, item in memo.items()}
+    return template
+
+
+def _packed(item: Any, field: str) -> Any:
+    return msgspec.to_builtins(json_payload(msgspec.Raw(msgspec.json.encode(item)), field), builtin_types=(bytes,))
+
+
 def _rest(template: msgspec.Struct, kind: type[msgspec.Struct], skip: int) -> dict[str, Any]:
     """The fields that both have, behind the first ones."""
     return {name: getattr(template, name) for name in kind.__struct_fields__[skip:]}
@@ -293,10 +302,6 @@ def _type(one: str | None, other: str | None, field: str) -> str:
     if found is None or (other is not None and other != found):
         raise InvalidArgument(f"give {field.rpartition('.')[2]} (or type), once", field=field, kind="null")
     return found
-
-
-def times(planned: list[s.PlannedTime]) -> list[TimeDocument]:
-    return [TimeDocument(one.at, one.local) for one in planned]
 
 
 def firing(view: s.FiringView) -> FiringDocument:
@@ -311,7 +316,7 @@ def document(view: s.ScheduleView, links: ScheduleLinks) -> ScheduleDocument:
         calendar=None if calendar is None else msgspec.structs.asdict(calendar),
         task_template=None if view.task is None else _task(view.task),
         workflow_template=None if view.workflow is None else _workflow(view.workflow),
-        next_times=times(view.next_times),
+        next_times=view.next_times,
         running=[StartedDocument(one.task_id, one.workflow_id or None) for one in view.running],
         recent=[firing(one) for one in view.recent],
         links=links,

@@ -10,7 +10,7 @@ from perdure.core import schedule_messages as s
 from perdure.core.calendar import Timing, clock, upcoming, zone
 from perdure.core.ids import text
 from perdure.core.model import SECOND, Task, Timeouts
-from perdure.core.schedule import Firing, TaskAction, WorkflowAction
+from perdure.core.schedule import Definition, Firing, TaskAction, WorkflowAction, digest
 from perdure.core.schedules import read
 
 _CALENDAR = tuple(s.CalendarFields.__struct_fields__)
@@ -24,15 +24,9 @@ def schedule_view(row: Task, now: int, times: int = 0) -> s.ScheduleView:
     after = now if standing.next is None else max(now, standing.next - 1)
     count = times if standing.left is None else min(times, standing.left)
     return s.ScheduleView(
-        **_timing(definition.timing),
-        schedule_id=row.idempotency_key or "",
-        task=_task(definition.action) if isinstance(definition.action, TaskAction) else None,
-        workflow=_workflow(definition.action) if isinstance(definition.action, WorkflowAction) else None,
-        overlap_policy=definition.overlap,
-        misfire_policy=definition.misfire,
-        catch_up_window=_seconds(definition.window),
-        remaining=standing.left,
+        **_said(definition, row.idempotency_key or "") | {"remaining": standing.left},
         namespace=row.namespace,
+        version=digest(definition).hex(),
         state="paused" if standing.paused else "finished" if finished else "active",
         note=standing.note,
         identity=row.identity,
@@ -46,6 +40,24 @@ def schedule_view(row: Task, now: int, times: int = 0) -> s.ScheduleView:
         counts=standing.counts,
         backfilling=bool(standing.backfills),
     )
+
+
+def options(definition: Definition, schedule_id: str) -> s.ScheduleOptions:
+    """What its owner said."""
+    return s.ScheduleOptions(**_said(definition, schedule_id))
+
+
+def _said(definition: Definition, schedule_id: str) -> dict[str, Any]:
+    return {
+        **_timing(definition.timing),
+        "schedule_id": schedule_id,
+        "task": _task(definition.action) if isinstance(definition.action, TaskAction) else None,
+        "workflow": _workflow(definition.action) if isinstance(definition.action, WorkflowAction) else None,
+        "overlap_policy": definition.overlap,
+        "misfire_policy": definition.misfire,
+        "catch_up_window": _seconds(definition.window),
+        "remaining": definition.remaining,
+    }
 
 
 def firing_view(firing: Firing) -> s.FiringView:

@@ -3,28 +3,51 @@
 from __future__ import annotations
 
 from perdure.api import schedule_drafts as drafts
+from perdure.api.part import Part
 from perdure.api.plan import as_error
 from perdure.api.reading import readable, reading
-from perdure.api.schedule_views import firing_view, planned, schedule_view
+from perdure.api.schedule_views import firing_view, options, planned, schedule_view
 from perdure.core import commands as c
 from perdure.core import ids, limits, schedules
 from perdure.core import schedule_messages as s
-from perdure.core.errors import NotFound
+from perdure.core.errors import Conflict, NotFound
 from perdure.core.model import Task
-from perdure.engine.engine import Engine
+from perdure.core.schedule import digest
 
 
-class Schedules:
-    """See client/base.py for the operations."""
-
-    _engine: Engine
-    _namespace: str
-    _identity: str
+class Schedules(Part):
+    """See client/schedules.py for the operations."""
 
     async def put_schedule(self, body: s.PutSchedule) -> s.PutReply:
         identity = limits.text(body.identity, "identity") or self._identity
         command = drafts.put(body, self._namespace, identity, self._engine.mint, self._engine.now())
         return s.PutReply(command.schedule_id, (await self._do(command)).did)
+
+    async def update_schedule(self, body: s.UpdateSchedule) -> s.PutReply:
+        name = drafts.schedule_id(body.schedule_id)
+        identity = limits.text(body.identity, "identity") or self._identity
+        while True:
+            definition = schedules.read(await self._row(name)).definition
+            expects = digest(definition)
+            if body.version not in ("", expects.hex()):
+                raise Conflict("the schedule has another version", field="version", limit="the version that it has")
+            wanted = s.PutSchedule(drafts.changed(options(definition, name), body.changes))
+            put = drafts.put(wanted, self._namespace, identity, self._engine.mint, self._engine.now())
+            if put.digest == expects:
+                return s.PutReply(name, "unchanged")
+            update = c.UpdateSchedule(
+                namespace=self._namespace,
+                schedule_id=name,
+                definition=put.definition,
+                digest=put.digest,
+                expects=expects,
+                size=put.size,
+            )
+            try:
+                return s.PutReply(name, (await self._do(update)).did)
+            except Conflict:
+                if body.version:
+                    raise
 
     async def get_schedule(self, body: s.GetSchedule) -> s.ScheduleView:
         times = limits.integer(body.times, "times", 0, drafts.MAX_TIMES)

@@ -223,12 +223,29 @@ class QueueDocument(msgspec.Struct):
     oldest_ready_seconds: float | None  #: of the first ones in each priority, how long the oldest waits
     workers: int  #: registered worker processes that poll it
     at_least: list[str]
+    owner: str  #: who looks after it and its dead letters
+    alert_depth: int | None  #: more ready tasks than this are too many
 
 
 class QueueList(msgspec.Struct):
     """By name."""
 
     queues: list[QueueDocument]
+
+
+class RunningTaskDocument(msgspec.Struct):
+    """A task that a worker holds: a job, an activity, or a turn of a workflow; the last two have the run. `heard_at`:
+    the last sign of life for it."""
+
+    task_id: str
+    kind: str
+    type: str
+    queue: str
+    attempt: int
+    started_at: datetime | None
+    heard_at: datetime | None
+    workflow_id: str
+    run_id: str
 
 
 class WorkerDocument(msgspec.Struct):
@@ -241,6 +258,8 @@ class WorkerDocument(msgspec.Struct):
     started_at: datetime
     seen_at: datetime
     ending: bool  #: it is gone and its leases are being ended
+    running: list[RunningTaskDocument]  #: as many as were asked for
+    more_running: bool  #: than these
 
 
 class WorkerList(msgspec.Struct):
@@ -316,7 +335,7 @@ def queues(reply: m.QueuesReply) -> QueueList:
 
 
 def workers(reply: m.WorkersReply) -> WorkerList:
-    return WorkerList([WorkerDocument(**_fields(worker)) for worker in reply.workers])
+    return msgspec.convert(reply, WorkerList, from_attributes=True)
 
 
 def _fields(view: msgspec.Struct) -> dict[str, Any]:

@@ -6,14 +6,19 @@ import asyncio
 import ipaddress
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
+from typing import Protocol
 
 import uvicorn
+from litestar import Litestar
 
 from perdure.api import rest, rest_limits, rest_schedules, rest_workflows
 from perdure.api.auth import Gate
+from perdure.api.door import Door
 from perdure.api.guard import Guard, Http, WebSocket
+from perdure.api.naming import named
 from perdure.api.parking import Parking
 from perdure.api.wire import Receive, Scope, Send, Wire
 from perdure.core.errors import Conflict, PermissionDenied
@@ -27,21 +32,51 @@ GRACE_SECONDS = 10
 """How long answers under way may take once the server stops."""
 
 
-class App:
-    """The ASGI app of a server: the wire protocol by its paths, everything else to REST. The dispatch is done here and
-    not by a mount inside Litestar, because that costs a quarter of the time of a wire request."""
+class Guest(Protocol):
+    """An ASGI app that a server carries beside its own interfaces: it has the paths that it `owns`."""
 
-    def __init__(self, engine: Engine) -> None:
+    def owns(self, path: str) -> bool: ...
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
+
+    def stop(self) -> None:
+        """End answers that go on by themselves."""
+        ...
+
+
+Invite = Callable[[Door], Guest]
+
+
+class App:
+    """The ASGI app of a server: the wire protocol by its paths, a guest's paths to the guest, everything else to REST.
+    The dispatch is done here and not by a mount inside Litestar, because that costs a quarter of the time of a wire
+    request."""
+
+    def __init__(self, engine: Engine, invite: Invite | None = None) -> None:
         self.gate = Gate(engine.store, engine.outage)
         self._parking = Parking()
         self._wire = Wire(engine, self.gate, self._parking)
-        self._rest = rest.build(engine, self.gate, self._parking)
+        self._engine = engine
+        self._guest = None if invite is None else invite(Door(engine, self.gate, self._parking))
+
+    @cached_property
+    def _rest(self) -> Litestar:
+        """Made for the first request: it takes 70 ms, and most servers start for workers and the SDK's clients."""
+        return rest.build(self._engine, self.gate, self._parking)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket" or (
             scope["type"] == "http" and scope["path"].startswith(("/wire", "/worker/"))
         ):
             await self._wire(scope, receive, send)
+        elif scope["type"] == "http":
+            await named(self._for_people, scope, receive, send)
+        else:
+            await self._for_people(scope, receive, send)
+
+    async def _for_people(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._guest is not None and scope["type"] == "http" and self._guest.owns(scope["path"]):
+            await self._guest(scope, receive, send)
         else:
             if scope["type"] == "http" and scope["method"] == "HEAD":
                 scope = {**scope, "method": "GET"}  # its head is that of GET; uvicorn sends no body
@@ -52,6 +87,8 @@ class App:
     def stop(self) -> None:
         """End parked requests; the server waits for all requests before it stops."""
         self._wire.stop()
+        if self._guest is not None:
+            self._guest.stop()
 
 
 class _Uvicorn(uvicorn.Server):

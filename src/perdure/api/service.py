@@ -13,15 +13,18 @@ from contextlib import suppress
 
 import msgspec
 
-from perdure.api import drafts, queues, turns, views, workflows
+from perdure.api import drafts, queues, turns, views, workers, workflows
 from perdure.api.events import Events, plan_write
 from perdure.api.failures import Failures
 from perdure.api.groups import results
 from perdure.api.limits import FlowControl
+from perdure.api.owners import Owners
 from perdure.api.parking import Parking
 from perdure.api.plan import Plan, as_accepted, as_changed, as_error
 from perdure.api.reading import readable, reading
 from perdure.api.schedules import Schedules
+from perdure.api.search import Searches, state
+from perdure.api.signals import Signals
 from perdure.api.webhooks import Webhooks
 from perdure.api.workflows import Workflows
 from perdure.core import commands as c
@@ -30,7 +33,6 @@ from perdure.core import messages as m
 from perdure.core import workflow_messages as w
 from perdure.core.describe import is_ready
 from perdure.core.errors import (
-    Gone,
     IllegalMove,
     Internal,
     InvalidArgument,
@@ -40,7 +42,7 @@ from perdure.core.errors import (
     Unavailable,
 )
 from perdure.core.lanes import TURNS, WORK, lane
-from perdure.core.model import HEARTBEAT_SECONDS, LEASE_SECONDS, SECOND, Attempt, Task
+from perdure.core.model import HEARTBEAT_SECONDS, LEASE_SECONDS, Attempt, Task
 from perdure.core.states import Kind, State, job_state
 from perdure.engine.dispatch import PollRequest
 from perdure.engine.engine import Engine
@@ -67,7 +69,7 @@ def _listening() -> bool:
     return True
 
 
-class Service(Events, Webhooks, Failures, FlowControl, Schedules):
+class Service(Events, Webhooks, Failures, FlowControl, Owners, Schedules, Searches, Signals):
     """Acts for `caller`. `alive` tells whether it still listens (asked before anything is leased to it); waits are held
     in `parking`."""
 
@@ -79,11 +81,8 @@ class Service(Events, Webhooks, Failures, FlowControl, Schedules):
         parking: Parking | None = None,
         alive: Callable[[], bool] = _listening,
     ) -> None:
-        self._engine = engine
-        self._namespace = limits.name(caller.namespace, "namespace")
-        self._identity = limits.text(caller.identity, "identity")
-        self._parking = Parking() if parking is None else parking
-        self._alive = alive
+        namespace, identity = limits.name(caller.namespace, "namespace"), limits.text(caller.identity, "identity")
+        super().__init__(engine, namespace, identity, Parking() if parking is None else parking, alive)
         self._drafts = drafts.Draftsman(self._namespace, engine.mint)
         self._workflows = Workflows(engine, self._namespace, self._identity, self._parking)
         self._planners: dict[str, Callable[..., Plan]] = {
@@ -163,11 +162,14 @@ class Service(Events, Webhooks, Failures, FlowControl, Schedules):
 
     async def find(self, body: m.Find) -> m.TaskPage:
         limit = limits.integer(body.limit, "limit", 1, limits.MAX_PAGE)
+        if body.query:
+            page, next = await self.search(body, limit)
+            return m.TaskPage(readable(views.task_view, page), next)
         filter = Filter(
             namespace=self._namespace,
             limit=limit + 1,
             before=None if body.cursor is None else ids.parse(body.cursor, "cursor"),
-            state=None if body.state is None else _state(body.state),
+            state=None if body.state is None else state(body.state),
             queue=None if body.queue is None else limits.name(body.queue, "queue"),
             type=None if body.type is None else limits.name(body.type, "type"),
             since=None if body.since is None else limits.microseconds(body.since, "since"),
@@ -204,7 +206,7 @@ class Service(Events, Webhooks, Failures, FlowControl, Schedules):
                 raise outcome
         self._identity = self._workflows.identity = body.identity or self._identity
         self._workflows.build = body.build
-        return m.SessionReply(heartbeat=HEARTBEAT_SECONDS, lease=LEASE_SECONDS)
+        return m.SessionReply(HEARTBEAT_SECONDS, LEASE_SECONDS, self._namespace)
 
     async def poll(self, body: m.Poll) -> m.PollReply:
         limits.integer(len(body.queues), "queues", 1, limits.MAX_QUEUES)
@@ -300,9 +302,9 @@ class Service(Events, Webhooks, Failures, FlowControl, Schedules):
             return await queues.overview(self._engine.store, self._namespace, self._engine.now())
 
     async def workers(self, body: m.ListWorkers) -> m.WorkersReply:
+        running = limits.integer(body.running, "running", 0, workers.MOST_RUNNING)
         with reading():
-            sessions = await self._engine.store.sessions(self._namespace)
-        return m.WorkersReply([queues.worker_view(session) for session in sessions])
+            return await workers.overview(self._engine.store, self._namespace, running)
 
     async def close(self) -> None:
         """End the waits of this Service."""
@@ -400,26 +402,6 @@ class Service(Events, Webhooks, Failures, FlowControl, Schedules):
 
         return Plan([command], finish)
 
-    async def _make(self, command: c.Enqueue) -> c.Enqueued:
-        outcome = (await self._engine.apply([command]))[0]
-        if isinstance(outcome, c.Enqueued):
-            return outcome
-        raise as_error(outcome)
-
-    async def _read(self, task_id: bytes) -> Task:
-        with reading():
-            task = (await self._engine.store.read([task_id])).get(task_id)
-        return self._found(task_id, task if task is not None and task.namespace == self._namespace else None)
-
-    def _found(self, task_id: bytes, task: Task | None) -> Task:
-        """Gone for an id so old that its task, once closed, is not kept any more; its time of birth is in the id."""
-        if task is None and ids.made_at(task_id) < self._engine.now() - self._engine.retention * SECOND:
-            days = self._engine.retention / 86_400
-            raise Gone(f"there is no such task any more; closed tasks are kept for {days:g} days", field="task_id")
-        if task is None:
-            raise NotFound("there is no such task", field="task_id")
-        return task
-
 
 def _task_id(command: c.Command) -> bytes:
     assert isinstance(command, c.Enqueue)
@@ -435,13 +417,6 @@ def _may_have_attempts(task: Task) -> bool:
 
 def _number(value: int, field: str) -> int:
     return limits.integer(value, field, 0, _MAX_NUMBER)
-
-
-def _state(name: str) -> int:
-    state = State.__members__.get("CANCELED" if name == "CANCELLED" else name)  # both spellings (X-07)
-    if state is None:
-        raise InvalidArgument(f"state is {name[:50]!r}", field="state", limit=", ".join(State.__members__), kind="str")
-    return int(state)
 
 
 def _enqueued(outcome: c.Outcome) -> m.Enqueued:

@@ -156,6 +156,15 @@ def _priority(value: int, field: str) -> int:
     return 0
 
 
+def _weight(value: int, field: str) -> int:
+    limits.integer(value, field, 1, limits.MAX_SLOTS)
+    return 0
+
+
+def _concurrency_key(value: str, field: str) -> int:
+    return len(limits.concurrency_key(value)) if value else 0
+
+
 def _policy(value: str, field: str) -> int:
     limits.choice(value, field, PARENT_CLOSE_POLICIES)
     return 0
@@ -207,6 +216,8 @@ _CHECKS: dict[str, _Check] = {
     "retry": _retry,
     "failure": _failure,
     "priority": _priority,
+    "weight": _weight,
+    "concurrency_key": _concurrency_key,
     "parent_close_policy": _policy,
     "id_reuse": _reuse,
     "held": _flag,

@@ -8,7 +8,7 @@ import secrets
 import msgspec
 
 from perdure.api.events import OLDEST, position
-from perdure.api.parking import Parking
+from perdure.api.part import Part
 from perdure.api.reading import reading
 from perdure.api.views import moment, moment_or_none
 from perdure.core import event_messages as e
@@ -16,26 +16,21 @@ from perdure.core import limits, outbox, webhooks
 from perdure.core.errors import InvalidArgument, NotFound, ResourceExhausted
 from perdure.core.outbox import Cursor
 from perdure.core.webhooks import DeadLetter, Webhook
-from perdure.engine.engine import Engine
+from perdure.engine.endpoints import check_url
 from perdure.engine.nats import SCHEME, check_nats, shown
-from perdure.engine.post import check_url
 
 MAX_WEBHOOKS = 100
 """Of a namespace."""
 _event = msgspec.json.Decoder(e.Event).decode
 
 
-class Webhooks:
+class Webhooks(Part):
     """See client/events.py for the operations."""
-
-    _engine: Engine
-    _namespace: str
-    _parking: Parking
 
     async def add_webhook(self, body: e.AddWebhook) -> e.WebhookView:
         engine = self._engine
         check = check_nats if str(body.url).startswith(SCHEME) else check_url
-        url = check(body.url, private=engine.webhooks.sender.private)
+        url = check(body.url, private=engine.webhooks.private)
         types = outbox.check_filter(body.types)
         if body.cursor not in ("", OLDEST):
             outbox.parse(body.cursor)

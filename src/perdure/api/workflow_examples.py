@@ -77,6 +77,7 @@ _RUN: dict[str, Any] = {
     "pending_groups": [],
     "failure": None,
     "resolution": None,
+    "requires_intervention": False,
     "result": None,
     "links": _LINKS,
 }

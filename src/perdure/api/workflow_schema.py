@@ -262,7 +262,8 @@ class WorkflowDocument(msgspec.Struct, kw_only=True):
     """A run. `status` is RUNNING, COMPLETED, FAILED, CANCELLED, TERMINATED, TIMED_OUT or CONTINUED_AS_NEW, `state` the
     finer state of its task; `waiting_for` says in words what an open run waits for. `stuck`: its turns fail, and
     `failure` says why. `history_warning` is empty, or says that the history comes near its bound. Lists leave out what
-    is pending, and the `resolution`."""
+    is pending. `requires_intervention`: it has closed, some of its compensations failed or did not run, and there is no
+    `resolution`; lists show that of such runs only."""
 
     workflow_id: str
     run_id: str
@@ -302,6 +303,7 @@ class WorkflowDocument(msgspec.Struct, kw_only=True):
     pending_groups: list[GroupDocument]
     failure: dict[str, Any] | None
     resolution: ResolutionDocument | None
+    requires_intervention: bool
     result: Any
     links: WorkflowLinks
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from perdure.api.views import moment, moment_or_none, value
 from perdure.core import workflow_messages as w
+from perdure.core.compensations import owed
 from perdure.core.describe import attempts_begun, is_stuck, run_waits_for
 from perdure.core.groups import group_of
 from perdure.core.history_size import MAX_EVENTS, warning
@@ -84,6 +85,7 @@ def run_view(
         pending_signals=len(messages),
         history_warning="" if closed else warning(run.event_count, max_events),
         resolution=None if resolution is None else _resolution(resolution),
+        requires_intervention=closed and resolution is None and owed(run) is not None,
     )
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
-from perdure.api import drafts, queues, run_drafts
+from perdure.api import drafts, queues, run_drafts, search
 from perdure.api.groups import find_activity
 from perdure.api.parking import Parking
 from perdure.api.plan import Plan, as_changed, as_error
@@ -24,6 +24,7 @@ from perdure.api.workflow_views import RUNNING, STATUSES, run_view
 from perdure.core import commands as c
 from perdure.core import ids, limits, pages
 from perdure.core import workflow_messages as w
+from perdure.core.compensations import owed
 from perdure.core.describe import is_ready, run_waits_for
 from perdure.core.errors import (
     IllegalMove,
@@ -227,9 +228,7 @@ class Workflows:
     async def describe(self, body: w.DescribeWorkflow) -> w.WorkflowView:
         task, run = await self._load(body.workflow_id, body.run_id)
         if is_closed(task.state):
-            with reading():
-                noted = (await self._engine.store.resolutions([task.id])).get(task.id)
-            return await self._closed_view(task, run, None if noted is None else unpack(noted, Resolution))
+            return await self._closed_view(task, run, (await self._resolutions([task])).get(task.id))
         pollers: int | None = None
         with reading():
             children, messages = await self._engine.store.pending(task.id, MAX_PENDING)
@@ -259,9 +258,44 @@ class Workflows:
             run_id = next_run
 
     async def find(self, body: w.FindWorkflows) -> w.WorkflowPage:
-        """Runs, newest first."""
+        """Runs, newest first unless a query says another order."""
         limit = limits.integer(body.limit, "limit", 1, limits.MAX_PAGE)
-        wanted = _status(body.status)
+        if not body.query:
+            page, before = await self._listed(body, limit)
+            next = None if before is None else ids.text(before)
+        elif body.lacks_version is not None:
+            raise InvalidArgument("lacks_version excludes a query", field="lacks_version", limit="without query")
+        else:
+            wanted = await search.runs(self._engine.store, self._namespace, body)
+            page, next = await search.page(self._engine.store, wanted, limit, body.cursor)
+        runs = await self._runs([task.id for task in page])
+        resolved = await self._resolutions(task for task in page if task.id in runs and owed(runs[task.id]))
+        return w.WorkflowPage(
+            [
+                run_view(
+                    task,
+                    runs[task.id],
+                    resolution=resolved.get(task.id),
+                    max_events=self._engine.max_history_events,
+                )
+                for task in page
+                if task.id in runs
+            ],
+            next,
+        )
+
+    async def _resolutions(self, tasks: Iterable[Task]) -> dict[bytes, Resolution]:
+        """What people have written into closed runs."""
+        run_ids = [task.id for task in tasks]
+        if not run_ids:
+            return {}
+        with reading():
+            noted = await self._engine.store.resolutions(run_ids)
+        return {run_id: unpack(note, Resolution) for run_id, note in noted.items()}
+
+    async def _listed(self, body: w.FindWorkflows, limit: int) -> tuple[list[Task], bytes | None]:
+        """A page of those that pass the plain filters, and where the next one begins."""
+        wanted = search.status(body.status)
         filter = Filter(
             namespace=self._namespace,
             limit=limit + 1,
@@ -273,26 +307,15 @@ class Workflows:
             kind=Kind.WORKFLOW,
             workflow_id=None if body.workflow_id is None else run_drafts.workflow_id(body.workflow_id),
             open=body.open or wanted == RUNNING or body.lacks_version is not None,
+            owing=body.requires_intervention,
         )
+        if body.requires_intervention and filter.open:
+            limit_ = "without lacks_version, open and RUNNING"
+            raise InvalidArgument("only closed runs require intervention", field="requires_intervention", limit=limit_)
         if body.lacks_version is not None:
             version = limits.name(body.lacks_version, "lacks_version")
             check_lacking(body.type, wanted)
-            page, before = await Lacking(self._engine.store, version).find(filter, limit)
-        else:
-            page, before = await self._find(filter, limit)
-        with reading():
-            runs = await self._runs([task.id for task in page])
-        return w.WorkflowPage(
-            [
-                run_view(task, runs[task.id], max_events=self._engine.max_history_events)
-                for task in page
-                if task.id in runs
-            ],
-            None if before is None else ids.text(before),
-        )
-
-    async def _find(self, filter: Filter, limit: int) -> tuple[list[Task], bytes | None]:
-        """A page, and where the next one begins."""
+            return await Lacking(self._engine.store, version).find(filter, limit)
         with reading():
             found = await self._engine.store.find(filter)
         page = found[:limit]
@@ -464,12 +487,3 @@ def _failure(task: Task) -> Failure:
         return Failure(message=f"it is {task.state.name}", code=task.state.name.lower())
     found: Failure = unpack(task.failure, Failure)
     return found
-
-
-def _status(given: str | None) -> str | None:
-    """Both spellings of canceled (X-07)."""
-    known = (RUNNING, *STATUSES.values())
-    word = "CANCELLED" if given == "CANCELED" else given
-    if word is not None and word not in known:
-        raise InvalidArgument(f"status is {word[:50]!r}", field="status", limit=", ".join(known), kind="str")
-    return word

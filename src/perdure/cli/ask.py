@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Annotated, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 import typer
 
@@ -22,25 +22,26 @@ Json = Annotated[bool, typer.Option("--json", help="For programs.")]
 LOCAL = "http://127.0.0.1:7400"
 
 
-def call(
-    server: str,
-    api_key: str | None,
-    namespace: str | None,
-    ask: Callable[[AsyncPerdure], Awaitable[T]],
-    *,
-    makes: bool = False,
-) -> T:
+class Whom(NamedTuple):
+    """Whom a command asks, and for which namespace."""
+
+    server: Server = LOCAL
+    api_key: ApiKey = None
+    namespace: Namespace = None
+
+
+def call(whom: Whom, ask: Callable[[AsyncPerdure], Awaitable[T]], *, makes: bool = False) -> T:
     """What a server, or a store, answers. A store that is not there is made only by what puts something into it."""
 
     async def run() -> T:
-        async with AsyncPerdure(server, api_key=api_key, namespace=namespace) as app:
+        async with AsyncPerdure(whom.server, api_key=whom.api_key, namespace=whom.namespace) as app:
             if app.remote:
-                await reach(server)
+                await reach(whom.server)
             elif not makes:
-                need_file(server)
+                need_file(whom.server)
             return await ask(app)
 
-    if server.startswith(("http://", "https://")):
+    if whom.server.startswith(("http://", "https://")):
         return asyncio.run(run())
-    with using(server):
+    with using(whom.server):
         return asyncio.run(run())

@@ -1,4 +1,5 @@
-"""What `perdure tasks retry`, `cancel` and `delete` do with --where: count first, ask, begin, and wait for the end."""
+"""What `perdure tasks retry`, `cancel` and `delete`, and `perdure workflows cancel` and `terminate`, do with --where:
+count first, ask, begin, and wait for the end."""
 
 from __future__ import annotations
 
@@ -8,23 +9,28 @@ from typing import Annotated, Any, Literal
 import typer
 
 from perdure.app import AsyncPerdure
-from perdure.cli.ask import call
+from perdure.cli.ask import Whom, call
 from perdure.cli.show import show_json
 from perdure.cli.values import time_value
 from perdure.core.failure_messages import BulkFilter, BulkView
-from perdure.sdk.failures import JobFilter
+from perdure.sdk.bulk import AsyncBulk
 
 Where = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=VALUE",
-        help="All jobs with this state, queue, type, since, failure_group or error; may be given several times.",
+        help="All that have this state, queue, type, since, failure_group or error; may be given several times.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="With --where: only count them.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="With --where: do not ask.")]
 
-_DONE = {"retry": "retried", "cancel": "canceled", "delete": "deleted"}
+Action = Literal["retry", "cancel", "delete", "cancel_runs", "terminate_runs"]
+
+_DONE = {
+    "retry": "retried", "cancel": "canceled", "delete": "deleted", "cancel_runs": "asked to end",
+    "terminate_runs": "terminated",
+}  # fmt: skip
 
 
 class Target:
@@ -32,7 +38,7 @@ class Target:
 
     def __init__(self, id: str | None, where: list[str] | None, *, dry_run: bool, yes: bool) -> None:
         if (id is None) == (where is None):
-            raise typer.BadParameter("give either the id of a task, or --where NAME=VALUE")
+            raise typer.BadParameter("give either an id, or --where NAME=VALUE")
         if id is not None and (dry_run or yes):
             raise typer.BadParameter("--dry-run and --yes go with --where")
         self.filter = job_filter(where or [])
@@ -40,7 +46,7 @@ class Target:
         self.yes = yes
 
 
-def job_filter(where: list[str]) -> JobFilter:
+def job_filter(where: list[str]) -> dict[str, Any]:
     """The filter that NAME=VALUE, several times, says."""
     found: dict[str, Any] = {}
     for part in where:
@@ -53,36 +59,22 @@ def job_filter(where: list[str]) -> JobFilter:
         found[name] = time_value(value) if name == "since" else value
     if "state" in found:
         found["state"] = str(found["state"]).upper()
-    return found  # type: ignore[return-value]
+    return found
 
 
-def act(
-    action: Literal["retry", "cancel", "delete"],
-    target: Target,
-    server: str,
-    api_key: str | None,
-    namespace: str | None,
-    *,
-    json: bool,
-    reason: str = "",
-) -> None:
+def act(action: Action, target: Target, whom: Whom, *, json: bool, reason: str = "") -> None:
     """Exit status 1 when some jobs were left as they are."""
 
     async def ask(app: AsyncPerdure) -> BulkView:
-        counted = await app.count_tasks(action, **target.filter)
+        counted = await _count(app, action, target.filter)
         if target.dry_run:
             return counted
         _confirm(action, counted, yes=target.yes)
-        if action == "retry":
-            bulk = await app.retry_tasks(**target.filter)
-        elif action == "cancel":
-            bulk = await app.cancel_tasks(reason, **target.filter)
-        else:
-            bulk = await app.delete_tasks(**target.filter)
+        bulk = await _begin(app, action, target.filter, reason)
         print(f"action {bulk.id}; it goes on if this command is interrupted", file=sys.stderr)
         return await bulk.result()
 
-    view = call(server, api_key, namespace, ask)
+    view = call(whom, ask)
     if json:
         show_json(view)
     elif target.dry_run:
@@ -95,14 +87,39 @@ def act(
         raise typer.Exit(1)
 
 
+async def _count(app: AsyncPerdure, action: Action, filter: dict[str, Any]) -> BulkView:
+    match action:
+        case "cancel_runs":
+            return await app.count_runs("cancel", **filter)
+        case "terminate_runs":
+            return await app.count_runs("terminate", **filter)
+        case _:
+            return await app.count_tasks(action, **filter)
+
+
+async def _begin(app: AsyncPerdure, action: Action, filter: dict[str, Any], reason: str) -> AsyncBulk:
+    match action:
+        case "retry":
+            return await app.retry_tasks(**filter)
+        case "cancel":
+            return await app.cancel_tasks(reason, **filter)
+        case "delete":
+            return await app.delete_tasks(**filter)
+        case "cancel_runs":
+            return await app.cancel_workflows(reason, **filter)
+        case "terminate_runs":
+            return await app.terminate_workflows(reason, **filter)
+
+
 def _confirm(action: str, counted: BulkView, *, yes: bool) -> None:
     if yes:
         return
-    question = f"{action} {_jobs(counted)}"
+    question = f"{action.removesuffix('_runs')} {_jobs(counted)}"
     if not sys.stdin.isatty():
         raise typer.BadParameter(f"this would {question}: say --yes, or --dry-run to see the number only")
     typer.confirm(f"{question}?", abort=True, err=True)
 
 
 def _jobs(counted: BulkView) -> str:
-    return f"{counted.total}{'+' if counted.at_least else ''} job{'' if counted.total == 1 else 's'}"
+    noun = "run" if counted.action.endswith("_runs") else "job"
+    return f"{counted.total}{'+' if counted.at_least else ''} {noun}{'' if counted.total == 1 else 's'}"

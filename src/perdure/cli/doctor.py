@@ -6,19 +6,21 @@ import textwrap
 
 import typer
 
-from perdure.cli.ask import LOCAL, ApiKey, Json, Namespace, Server, call
+from perdure.cli.ask import Json, Whom, call
+from perdure.cli.options import spread
 from perdure.cli.show import show_json
 from perdure.core.doctor_messages import Finding
 
 _WIDTH = 100
 
 
-def doctor(server: Server = LOCAL, api_key: ApiKey = None, namespace: Namespace = None, json: Json = False) -> None:
+@spread
+def doctor(*, whom: Whom, json: Json = False) -> None:
     """Look for what should not be as it is, and say what to do; exit status 1 when something was found.
 
     Example: perdure doctor
     """
-    reply = call(server, api_key, namespace, lambda app: app.doctor())
+    reply = call(whom, lambda app: app.doctor())
     if json:
         show_json(reply)
     else:

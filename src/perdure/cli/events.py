@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from perdure.app import AsyncPerdure
-from perdure.cli.ask import LOCAL, ApiKey, Json, Namespace, Server, call
+from perdure.cli.ask import Json, Whom, call
+from perdure.cli.options import spread
 from perdure.cli.show import show_json, time
 from perdure.core.event_messages import Event, FeedView
 from perdure.core.model import Payload
@@ -22,28 +23,30 @@ Limit = Annotated[int | None, typer.Option(min=1, help="End after so many.")]
 
 
 @cli.command()
-def on(server: Server = LOCAL, api_key: ApiKey = None, namespace: Namespace = None, json: Json = False) -> None:
+@spread
+def on(*, whom: Whom, json: Json = False) -> None:
     """Begin to record the events of the namespace.
 
     Example: perdure events on
     """
-    _record(True, server, api_key, namespace, json)
+    _record(True, whom, json)
 
 
 @cli.command()
-def off(server: Server = LOCAL, api_key: ApiKey = None, namespace: Namespace = None, json: Json = False) -> None:
+@spread
+def off(*, whom: Whom, json: Json = False) -> None:
     """Record no more events. Refused while there are webhooks.
 
     Example: perdure events off
     """
-    _record(False, server, api_key, namespace, json)
+    _record(False, whom, json)
 
 
-def _record(wanted: bool, server: str, api_key: str | None, namespace: str | None, json: bool) -> None:
+def _record(wanted: bool, whom: Whom, json: bool) -> None:
     async def ask(app: AsyncPerdure) -> FeedView:
         return await app.record_events(wanted)
 
-    feed = call(server, api_key, namespace, ask, makes=wanted)
+    feed = call(whom, ask, makes=wanted)
     if json:
         show_json(feed)
     else:
@@ -51,15 +54,15 @@ def _record(wanted: bool, server: str, api_key: str | None, namespace: str | Non
 
 
 @cli.command()
+@spread
 def tail(
     begin: Annotated[
         str, typer.Option("--from", help='The id of an event, or "oldest"; without it from now on.', metavar="ID")
     ] = "",
     types: Types = None,
     limit: Limit = None,
-    server: Server = LOCAL,
-    api_key: ApiKey = None,
-    namespace: Namespace = None,
+    *,
+    whom: Whom,
     json: Json = False,
 ) -> None:
     """Print events as they happen, until interrupted.
@@ -75,7 +78,7 @@ def tail(
             if left == 0:
                 return
 
-    call(server, api_key, namespace, ask)
+    call(whom, ask)
 
 
 def _show(event: Event, json: bool) -> None:
@@ -88,12 +91,12 @@ def _show(event: Event, json: bool) -> None:
     sys.stdout.flush()
 
 
+@spread
 def stream(
     id: Annotated[str, typer.Argument(help="Task id.")],
     offset: Annotated[int, typer.Option(min=0, help="The number of the first chunk.")] = 0,
-    server: Server = LOCAL,
-    api_key: ApiKey = None,
-    namespace: Namespace = None,
+    *,
+    whom: Whom,
     json: Json = False,
 ) -> None:
     """Print what a task's handler writes to its stream, as it writes it, to the end of the task.
@@ -107,7 +110,7 @@ def stream(
                 print(f"\nrestarted: attempt {chunk.attempt}", file=sys.stderr)
             _print(chunk, json)
 
-    call(server, api_key, namespace, ask)
+    call(whom, ask)
 
 
 def _print(chunk: Chunk, json: bool) -> None:

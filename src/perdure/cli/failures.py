@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from perdure.app import AsyncPerdure
-from perdure.cli.ask import LOCAL, ApiKey, Json, Namespace, Server, call
+from perdure.cli.ask import Json, Whom, call
+from perdure.cli.options import spread
 from perdure.cli.show import plain, show_json, show_list, show_table, show_task, time
 from perdure.core.errors import NotFound
 from perdure.core.failure_messages import FailureGroup
@@ -20,19 +21,19 @@ _SHOWN = 20
 
 
 @cli.command("list")
+@spread
 def list_failures(
     type: Annotated[str | None, typer.Option(help="Name of the task or workflow.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000)] = 50,
-    server: Server = LOCAL,
-    api_key: ApiKey = None,
-    namespace: Namespace = None,
+    *,
+    whom: Whom,
     json: Json = False,
 ) -> None:
     """List groups of dead letters, those that grew last first. Counts stop at 10,000: "10000+".
 
     Example: perdure failures list
     """
-    groups = call(server, api_key, namespace, lambda app: app.failures(type, limit))
+    groups = call(whom, lambda app: app.failures(type, limit))
     if json:
         show_json({"groups": groups})
         return
@@ -46,11 +47,11 @@ def _row(group: FailureGroup) -> tuple[str, ...]:
 
 
 @cli.command()
+@spread
 def show(
     group: Annotated[str, typer.Argument(help="The group, as `perdure failures list` shows it.")],
-    server: Server = LOCAL,
-    api_key: ApiKey = None,
-    namespace: Namespace = None,
+    *,
+    whom: Whom,
     json: Json = False,
 ) -> None:
     """Show a group: its newest jobs, and the last of them with its payload, attempts and stack.
@@ -64,7 +65,7 @@ def show(
             raise NotFound("there is no job in this group that nobody has retried", field="failure_group")
         return tasks, await app.get(tasks[0].task_id)
 
-    tasks, last = call(server, api_key, namespace, ask)
+    tasks, last = call(whom, ask)
     if json:
         show_json({"tasks": [plain(view) for view in tasks], "last": plain(last)})
         return

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from perdure.cli.ask import LOCAL, ApiKey, Json, Namespace, Server, call
+from perdure.cli.ask import Json, Whom, call
+from perdure.cli.options import spread
 from perdure.cli.show import show_json, show_table, time
 from perdure.core.messages import QueueView
 
 
-def queues(server: str, api_key: str | None, namespace: str | None, json: bool) -> None:
+def queues(whom: Whom, json: bool) -> None:
     """Show the queues that hold open tasks or are polled."""
-    found = call(server, api_key, namespace, lambda app: app.queues())
+    found = call(whom, lambda app: app.queues())
     if json:
         show_json({"queues": found})
         return
-    titles = ("queue", "ready", "running", "delayed", "retrying", "oldest", "workers")
+    titles = ("queue", "ready", "running", "delayed", "retrying", "oldest", "workers", "owner")
     show_table(titles, [_row(queue) for queue in found])
 
 
@@ -23,15 +24,16 @@ def _row(queue: QueueView) -> tuple[str, ...]:
         for name in ("ready", "running", "delayed", "retrying")
     )
     oldest = "-" if queue.oldest_ready_seconds is None else f"{queue.oldest_ready_seconds:.0f}s"
-    return (queue.name, *counts, oldest, str(queue.workers))
+    return (queue.name, *counts, oldest, str(queue.workers), queue.owner or "-")
 
 
-def workers(server: Server = LOCAL, api_key: ApiKey = None, namespace: Namespace = None, json: Json = False) -> None:
+@spread
+def workers(*, whom: Whom, json: Json = False) -> None:
     """Show the worker processes that are registered, and what they poll.
 
     Example: perdure workers --json
     """
-    found = call(server, api_key, namespace, lambda app: app.workers())
+    found = call(whom, lambda app: app.workers())
     if json:
         show_json({"workers": found})
         return

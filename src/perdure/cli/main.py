@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from enum import StrEnum
 from importlib.metadata import version
 from typing import Annotated
 
@@ -25,6 +26,8 @@ from perdure.cli import (
     queues,
     replay,
     schedules,
+    search,
+    signals,
     tasks,
     webhooks,
     worker,
@@ -32,6 +35,7 @@ from perdure.cli import (
 )
 from perdure.cli.advice import advice
 from perdure.cli.ask import Json
+from perdure.cli.logs import LogFormat, LogFormatOption, choose
 from perdure.cli.show import show_json
 from perdure.cli.store import RETENTION, RetentionOption, StoreOption, kept_seconds, shown, using
 from perdure.core.errors import PerdureError, TaskCanceled
@@ -49,15 +53,25 @@ cli.add_typer(limits.cli, name="limits")
 cli.add_typer(failures.cli, name="failures")
 cli.add_typer(events.cli, name="events")
 cli.add_typer(webhooks.cli, name="webhooks")
+cli.add_typer(search.cli, name="search-attributes")
 tasks.cli.command("stream")(events.stream)
 cli.command("worker")(worker.work)
 cli.command("dev")(worker.develop)
 cli.command("workers")(look.workers)
 cli.command("doctor")(doctor.doctor)
+cli.command("golden-signals")(signals.golden_signals)
 cli.command("replay")(replay.replay)
 cli.command("lint", epilog=lint.RULES)(lint.lint)
 
 log = logging.getLogger("perdure.cli")
+
+
+class DashboardMode(StrEnum):
+    """What a server shows to browsers."""
+
+    ON = "on"
+    READ_ONLY = "read-only"
+    OFF = "off"
 
 
 def _show_version(wanted: bool) -> None:
@@ -85,11 +99,16 @@ def server(
     webhooks_to_private: Annotated[
         bool, typer.Option("--webhooks-to-private", help="Let webhooks lead to private and local addresses.")
     ] = False,
+    dashboard: Annotated[DashboardMode, typer.Option(help="Pages for a browser, at the server's URL.")] = (
+        DashboardMode.ON
+    ),
+    log_format: LogFormatOption = LogFormat.TEXT,
 ) -> None:
     """Run a server.
 
     Example: perdure server --store sqlite:///jobs.db
     """
+    choose(log_format)
 
     def started(url: str) -> None:
         print(f"perdure {version('perdure')}, store {shown(store)}: perdure server on {url}", flush=True)
@@ -97,8 +116,11 @@ def server(
     options = database.EngineOptions(retention=kept_seconds(retention), webhooks_to_private=webhooks_to_private)
     if max_history_events is not None:
         options["max_history_events"] = max_history_events
+    from perdure.dashboard import site  # other commands need no templates
+
+    invite = None if dashboard is DashboardMode.OFF else site.invite(read_only=dashboard is DashboardMode.READ_ONLY)
     with using(store):
-        uvloop.run(perdure.serve(store, host, port, started, **options))
+        uvloop.run(perdure.serve(perdure.running_server(store, host, port, invite, **options), started))
     log.info("perdure server stopped")
 
 

@@ -1,4 +1,4 @@
-"""`perdure queues`: what waits where; pause and resume a queue."""
+"""`perdure queues`: what waits where, and who looks after it; pause and resume a queue."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 
 from perdure.cli import look
-from perdure.cli.ask import LOCAL, ApiKey, Json, Namespace, Server, call
+from perdure.cli.ask import Json, Whom, call
+from perdure.cli.options import spread
 from perdure.cli.show import show_json
+from perdure.core.owners import DEFAULT_DEPTH
 
 cli = typer.Typer(help="Look at queues, pause and resume them.", invoke_without_command=True)
 
@@ -17,37 +19,63 @@ Note = Annotated[str, typer.Option(help="Why.")]
 
 
 @cli.callback()
-def queues(
-    context: typer.Context,
-    server: Server = LOCAL,
-    api_key: ApiKey = None,
-    namespace: Namespace = None,
-    json: Json = False,
-) -> None:
-    """Show the queues that hold open tasks or are polled. Counts stop at 10,000: "10000+".
+@spread
+def queues(context: typer.Context, *, whom: Whom, json: Json = False) -> None:
+    """Show the queues that hold open tasks, are polled, or have an owner. Counts stop at 10,000: "10000+".
 
     The age is that of the longest waiting among the first ready tasks of each priority, in seconds.
 
     Example: perdure queues
     """
     if context.invoked_subcommand is None:
-        look.queues(server, api_key, namespace, json)
+        look.queues(whom, json)
 
 
 @cli.command()
-def pause(
+@spread
+def own(
     queue: Queue,
-    note: Note = "",
-    server: Server = LOCAL,
-    api_key: ApiKey = None,
-    namespace: Namespace = None,
+    owner: Annotated[str, typer.Argument(help="Who looks after it and its dead letters.")],
+    alert_depth: Annotated[int, typer.Option(min=1, help="More ready tasks than this are too many.")] = DEFAULT_DEPTH,
+    *,
+    whom: Whom,
     json: Json = False,
 ) -> None:
+    """Say who looks after a queue; `perdure doctor` tells of queues without an owner, and of those that hold too much.
+
+    Example: perdure queues own mail "mail team" --alert-depth 5000
+    """
+    call(
+        whom, lambda app: app.set_queue_owner(queue, owner, alert_depth=alert_depth), makes=True
+    )  # fmt: skip
+    if json:
+        show_json({"queue": queue, "owner": owner, "alert_depth": alert_depth})
+    else:
+        print(f"{owner} looks after queue {queue}")
+
+
+@cli.command()
+@spread
+def disown(queue: Queue, *, whom: Whom, json: Json = False) -> None:
+    """Nobody looks after a queue any more. Its tasks stay.
+
+    Example: perdure queues disown mail
+    """
+    call(whom, lambda app: app.delete_queue_owner(queue))
+    if json:
+        show_json({"queue": queue, "owner": ""})
+    else:
+        print(f"nobody looks after queue {queue}")
+
+
+@cli.command()
+@spread
+def pause(queue: Queue, note: Note = "", *, whom: Whom, json: Json = False) -> None:
     """Start nothing more of a queue until it is resumed; what runs goes on.
 
     Example: perdure queues pause mail --note "the provider is down"
     """
-    call(server, api_key, namespace, lambda app: app.pause("queue", queue, note=note), makes=True)
+    call(whom, lambda app: app.pause("queue", queue, note=note), makes=True)
     if json:
         show_json({"queue": queue, "paused": True})
     else:
@@ -55,14 +83,13 @@ def pause(
 
 
 @cli.command()
-def resume(
-    queue: Queue, server: Server = LOCAL, api_key: ApiKey = None, namespace: Namespace = None, json: Json = False
-) -> None:
+@spread
+def resume(queue: Queue, *, whom: Whom, json: Json = False) -> None:
     """Go on with a queue.
 
     Example: perdure queues resume mail
     """
-    call(server, api_key, namespace, lambda app: app.resume("queue", queue))
+    call(whom, lambda app: app.resume("queue", queue))
     if json:
         show_json({"queue": queue, "paused": False})
     else:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from perdure.app import AsyncPerdure
-from perdure.cli.ask import LOCAL, ApiKey, Json, Namespace, call
+from perdure.cli.ask import LOCAL, ApiKey, Json, Namespace, Whom, call
 from perdure.cli.exits import USAGE
 from perdure.cli.load import load
 from perdure.cli.show import show_json
@@ -84,7 +84,7 @@ def replay(
     async def fetch(app: AsyncPerdure) -> list[WorkflowHistory]:
         return [await app.get_workflow_handle(id, run_id).history() for id in wanted]
 
-    fetched = call(server, api_key, namespace, fetch) if wanted else []
+    fetched = call(Whom(server, api_key, namespace), fetch) if wanted else []
     _, found = load(target)
     app = AsyncPerdure("sqlite:///:memory:", **(found.extensions if found is not None else {}))
     verdicts = []

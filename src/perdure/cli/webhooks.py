@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from perdure.app import AsyncPerdure
-from perdure.cli.ask import LOCAL, ApiKey, Json, Namespace, Server, call
+from perdure.cli.ask import Json, Whom, call
 from perdure.cli.events import Types
+from perdure.cli.options import spread
 from perdure.cli.show import show_json, time
 from perdure.cli.values import time_value
 from perdure.core.event_messages import DeadLetterView, PingReply, WebhookView
@@ -24,13 +25,13 @@ From = Annotated[
 
 
 @cli.command()
+@spread
 def add(
     url: Annotated[str, typer.Argument(help="https, or http.")],
     types: Types = None,
     begin: From = "",
-    server: Server = LOCAL,
-    api_key: ApiKey = None,
-    namespace: Namespace = None,
+    *,
+    whom: Whom,
     json: Json = False,
 ) -> None:
     """Send events to a URL, from now on or from behind one. Prints its id and the secret of its signatures, which is
@@ -42,7 +43,7 @@ def add(
     async def ask(app: AsyncPerdure) -> WebhookView:
         return await app.add_webhook(url, types or (), begin)
 
-    view = call(server, api_key, namespace, ask, makes=True)
+    view = call(whom, ask, makes=True)
     if json:
         show_json(view)
     else:
@@ -50,9 +51,8 @@ def add(
 
 
 @cli.command("list")
-def list_webhooks(
-    server: Server = LOCAL, api_key: ApiKey = None, namespace: Namespace = None, json: Json = False
-) -> None:
+@spread
+def list_webhooks(*, whom: Whom, json: Json = False) -> None:
     """List webhooks, oldest first, and how they fare.
 
     Example: perdure webhooks list
@@ -61,7 +61,7 @@ def list_webhooks(
     async def ask(app: AsyncPerdure) -> list[WebhookView]:
         return await app.webhooks()
 
-    views = call(server, api_key, namespace, ask)
+    views = call(whom, ask)
     if json:
         show_json({"webhooks": views})
         return
@@ -79,9 +79,8 @@ def _state(view: WebhookView) -> str:
 
 
 @cli.command()
-def delete(
-    id: Id, server: Server = LOCAL, api_key: ApiKey = None, namespace: Namespace = None, json: Json = False
-) -> None:
+@spread
+def delete(id: Id, *, whom: Whom, json: Json = False) -> None:
     """Send nothing there any more, and forget its dead letters. Harmless when repeated.
 
     Example: perdure webhooks delete wh_5c1f0e6a9b3d47208f11
@@ -90,19 +89,15 @@ def delete(
     async def ask(app: AsyncPerdure) -> None:
         await app.delete_webhook(id)
 
-    call(server, api_key, namespace, ask)
+    call(whom, ask)
     if json:
         show_json({})
 
 
 @cli.command()
+@spread
 def disable(
-    id: Id,
-    note: Annotated[str, typer.Option(help="Why, for people.")] = "",
-    server: Server = LOCAL,
-    api_key: ApiKey = None,
-    namespace: Namespace = None,
-    json: Json = False,
+    id: Id, note: Annotated[str, typer.Option(help="Why, for people.")] = "", *, whom: Whom, json: Json = False
 ) -> None:
     """Send nothing there until it is replayed.
 
@@ -112,19 +107,19 @@ def disable(
     async def ask(app: AsyncPerdure) -> WebhookView:
         return await app.disable_webhook(id, note)
 
-    _show(call(server, api_key, namespace, ask), json)
+    _show(call(whom, ask), json)
 
 
 @cli.command()
+@spread
 def replay(
     id: Id,
     begin: From = "",
     since: Annotated[
         datetime | None, typer.Option(parser=time_value, metavar="TIME", help="Or events of then and later.")
     ] = None,
-    server: Server = LOCAL,
-    api_key: ApiKey = None,
-    namespace: Namespace = None,
+    *,
+    whom: Whom,
     json: Json = False,
 ) -> None:
     """Enable it, and send events again; without --from and --since go on where it stopped, at once.
@@ -135,7 +130,7 @@ def replay(
     async def ask(app: AsyncPerdure) -> WebhookView:
         return await app.replay_webhook(id, begin, since)
 
-    _show(call(server, api_key, namespace, ask), json)
+    _show(call(whom, ask), json)
 
 
 def _show(view: WebhookView, json: bool) -> None:
@@ -146,9 +141,8 @@ def _show(view: WebhookView, json: bool) -> None:
 
 
 @cli.command()
-def ping(
-    id: Id, server: Server = LOCAL, api_key: ApiKey = None, namespace: Namespace = None, json: Json = False
-) -> None:
+@spread
+def ping(id: Id, *, whom: Whom, json: Json = False) -> None:
     """Send a "ping" there now; exit status 1 if it was not taken.
 
     Example: perdure webhooks ping wh_5c1f0e6a9b3d47208f11
@@ -157,7 +151,7 @@ def ping(
     async def ask(app: AsyncPerdure) -> PingReply:
         return await app.ping_webhook(id)
 
-    reply = call(server, api_key, namespace, ask)
+    reply = call(whom, ask)
     if json:
         show_json(reply)
     else:
@@ -167,13 +161,9 @@ def ping(
 
 
 @cli.command()
+@spread
 def deadletters(
-    id: Id,
-    limit: Annotated[int, typer.Option(min=1, max=1000)] = 100,
-    server: Server = LOCAL,
-    api_key: ApiKey = None,
-    namespace: Namespace = None,
-    json: Json = False,
+    id: Id, limit: Annotated[int, typer.Option(min=1, max=1000)] = 100, *, whom: Whom, json: Json = False
 ) -> None:
     """List the events that an endpoint did not take within a day of tries.
 
@@ -183,7 +173,7 @@ def deadletters(
     async def ask(app: AsyncPerdure) -> list[DeadLetterView]:
         return await app.webhook_dead_letters(id, limit)
 
-    letters = call(server, api_key, namespace, ask)
+    letters = call(whom, ask)
     if json:
         show_json({"letters": letters})
         return

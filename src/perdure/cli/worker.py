@@ -16,6 +16,7 @@ from perdure import app as perdure
 from perdure.app import AsyncPerdure
 from perdure.cli.exits import HOPELESS, USAGE
 from perdure.cli.load import folder, load
+from perdure.cli.logs import LogFormat, LogFormatOption, choose
 from perdure.cli.store import RETENTION, RetentionOption, kept_seconds, shown, using
 
 DEV_STORE = "sqlite:///perdure-dev.db"
@@ -66,11 +67,12 @@ def work(
     ] = None,
     health: Annotated[
         str | None,
-        typer.Option(metavar="[HOST:]PORT", help="Answer GET /live and /ready there; this machine by default."),
+        typer.Option(metavar="[HOST:]PORT", help="Answer GET /live, /ready and /metrics there."),
     ] = None,
     reload: Annotated[bool, typer.Option("--reload", help="Start again when a source file changes.")] = False,
     api_key: Annotated[str | None, typer.Option(envvar="PERDURE_API_KEY")] = None,
     namespace: Annotated[str | None, typer.Option(help="Instead of the Perdure object's.")] = None,
+    log_format: LogFormatOption = LogFormat.TEXT,
     supervised: Annotated[bool, typer.Option("--supervised", hidden=True)] = False,
 ) -> None:
     """Run the tasks of an application, in supervised processes.
@@ -79,6 +81,7 @@ def work(
 
     Example: perdure worker app.py --server http://127.0.0.1:7400 --queue mail --queue default
     """
+    choose(log_format)
     address = None if health is None else _address(health)
     _, found = load(target)
     if server is None and found is None:
@@ -148,7 +151,9 @@ async def _supervise(
 
 
 async def _develop(store: str, port: int, kept: float, command: list[str], files: Path) -> int:
-    serving = perdure.running_server(store, "127.0.0.1", port, retention=kept, webhooks_to_private=True)
+    from perdure.dashboard.site import invite  # other commands need no templates
+
+    serving = perdure.running_server(store, "127.0.0.1", port, invite(), retention=kept, webhooks_to_private=True)
     async with serving as url, AsyncPerdure(url) as app:
         # A file with an error in it is about to be saved again.
         supervised = app.supervise([*command, "--server", url], 1, HOPELESS - {USAGE}, files)

@@ -14,12 +14,17 @@ from typing import Protocol
 from perdure.client.events import EventService
 from perdure.client.failures import FailureService
 from perdure.client.limits import LimitService
+from perdure.client.owners import OwnerService
 from perdure.client.schedules import ScheduleService
+from perdure.client.search import SearchService
+from perdure.client.signals import SignalService
 from perdure.core import messages as m
 from perdure.core import workflow_messages as w
 
 
-class Service(EventService, FailureService, LimitService, ScheduleService, Protocol):
+class Service(
+    EventService, FailureService, LimitService, OwnerService, ScheduleService, SearchService, SignalService, Protocol
+):
     """See the bodies in core/messages.py and core/workflow_messages.py for fields, units, defaults and limits."""
 
     async def enqueue(self, body: m.Enqueue) -> m.EnqueueReply: ...

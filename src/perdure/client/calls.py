@@ -8,12 +8,15 @@ from typing import Any
 from perdure.client.events import EventCalls
 from perdure.client.failures import FailureCalls
 from perdure.client.limits import LimitCalls
+from perdure.client.owners import OwnerCalls
 from perdure.client.schedules import ScheduleCalls
+from perdure.client.search import SearchCalls
+from perdure.client.signals import SignalCalls
 from perdure.core import messages as m
 from perdure.core import workflow_messages as w
 
 
-class Calls(EventCalls, FailureCalls, LimitCalls, ScheduleCalls):
+class Calls(EventCalls, FailureCalls, LimitCalls, OwnerCalls, ScheduleCalls, SearchCalls, SignalCalls):
     """Implements the operations of client/base.py by `_ask`."""
 
     @abstractmethod

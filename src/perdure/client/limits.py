@@ -22,6 +22,10 @@ class LimitService(Protocol):
         """NotFound when there is no such limit."""
         ...
 
+    async def switch_breaker(self, body: lm.SwitchBreaker) -> lm.LimitReply:
+        """NotFound when the type has no breaker."""
+        ...
+
 
 class LimitCalls(ABC):
     """A part of client/calls.py."""
@@ -43,4 +47,8 @@ class LimitCalls(ABC):
 
     async def delete_limit(self, body: lm.DeleteLimit) -> lm.LimitReply:
         reply: lm.LimitReply = await self._ask("delete_limit", body)
+        return reply
+
+    async def switch_breaker(self, body: lm.SwitchBreaker) -> lm.LimitReply:
+        reply: lm.LimitReply = await self._ask("switch_breaker", body)
         return reply

@@ -16,6 +16,10 @@ class ScheduleService(Protocol):
         """Conflict where there is another schedule of this id and it is not to be replaced."""
         ...
 
+    async def update_schedule(self, body: s.UpdateSchedule) -> s.PutReply:
+        """Conflict where the schedule has another version."""
+        ...
+
     async def get_schedule(self, body: s.GetSchedule) -> s.ScheduleView: ...
 
     async def find_schedules(self, body: s.FindSchedules) -> s.SchedulePage: ...
@@ -41,6 +45,10 @@ class ScheduleCalls(ABC):
 
     async def put_schedule(self, body: s.PutSchedule) -> s.PutReply:
         reply: s.PutReply = await self._ask("put_schedule", body)
+        return reply
+
+    async def update_schedule(self, body: s.UpdateSchedule) -> s.PutReply:
+        reply: s.PutReply = await self._ask("update_schedule", body)
         return reply
 
     async def get_schedule(self, body: s.GetSchedule) -> s.ScheduleView:

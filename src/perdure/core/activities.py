@@ -30,6 +30,7 @@ def activity(
         timeouts=None if limits == Timeouts() else pack(limits),
         max_attempts=(event.retry or DEFAULT_RETRY).max_attempts, priority=event.priority,
         fairness_key=parent.fairness_key, parent_run_id=run_id, parent_event_id=event_id,
+        concurrency_key=event.concurrency_key or None, weight=event.weight,
     )  # fmt: skip
     enqueue = c.Enqueue(
         draft=draft,

@@ -1,9 +1,10 @@
-"""Actions on many jobs: retry, cancel, delete (RETRY-07, RETRY-08).
+"""Actions on many jobs: retry, cancel, delete (RETRY-07, RETRY-08); and on many workflow runs: cancel, terminate.
 
 An action is a row that waits, with an alarm. Whoever rings the alarm drives the action from there on: the lease number
 of the row names it, and it holds the row for 30 seconds, which every step extends. A step is written down before it is
 taken, with the jobs that it is about. So whoever takes over repeats the last step, which does nothing twice (a retry is
-keyed by the closed id, the other two are the same when repeated), and the counts stay right.
+keyed by the closed id, the cancel of a run by that of the action, the others are the same when repeated), and the
+counts stay right.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from perdure.core.errors import InvalidArgument, LeaseLost, Problem
 from perdure.core.lanes import lane
 from perdure.core.model import SECOND, Task, pack, unpack
 from perdure.core.policy import wake_at
-from perdure.core.states import Cause, Kind, State, is_closed
+from perdure.core.query import And, Column, Compare, Node, Present, both
+from perdure.core.search import Search
+from perdure.core.states import CLOSED_FROM, Cause, Kind, State, is_closed
 
 HELD = 30 * SECOND
 """Microseconds that a driver may take for a step until another one takes over."""
@@ -32,13 +35,18 @@ STATES: dict[str, tuple[State, ...]] = {
     "retry": (State.FAILED, State.CANCELED, State.EXPIRED),
     "cancel": (State.ENQUEUED, State.LEASED, State.RETRY_WAIT),
     "delete": (State.SUCCEEDED, State.FAILED, State.CANCELED, State.EXPIRED),
+    "cancel_runs": (State.ENQUEUED, State.LEASED, State.RETRY_WAIT, State.WAITING),
+    "terminate_runs": (State.ENQUEUED, State.LEASED, State.RETRY_WAIT, State.WAITING),
 }
-"""States of jobs that each action can do something about."""
+"""States of what each action can do something about."""
+OF_RUNS = ("cancel_runs", "terminate_runs")
+"""Actions on workflow runs."""
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs of a namespace that pass all that is given. `among`: "open", "closed", or "dead" (dead letters that nobody
-    has retried). `fresh`: of closed ones those that nobody has retried."""
+    """Jobs of a namespace (open tasks may also be of another `kind`) that pass all that is given. `among`: "open",
+    "closed", or "dead" (dead letters that nobody has retried). `fresh`: of closed ones those that nobody has
+    retried."""
 
     namespace: str
     among: str
@@ -49,6 +57,27 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     group: int | None = None
     error: str | None = None
     fresh: bool = False
+    kind: int = Kind.JOB
+    query: str = ""
+    where: Node | None = None  #: what the query means
+
+    @property
+    def search(self) -> Search:
+        """The search for those that pass, a query among what is given."""
+        among: dict[str, Node] = {
+            "open": Compare(Column("state"), "<", int(CLOSED_FROM)),
+            "closed": Compare(Column("state"), ">=", int(CLOSED_FROM)),
+            "dead": And((Present(Column("error")), Compare(Column("retried"), "=", False))),
+        }
+        given = {"state": self.state, "queue": self.queue, "type": self.type, "group": self.group, "error": self.error}
+        where = both(
+            self.where,
+            among[self.among],
+            Compare(Column("retried"), "=", False) if self.fresh else None,
+            None if self.since is None else Compare(Column("created_at"), ">=", self.since),
+            *(Compare(Column(name), "=", value) for name, value in given.items() if value is not None),
+        )
+        return Search(namespace=self.namespace, kind=self.kind, where=where)
 
 
 class BulkFailure(msgspec.Struct, array_like=True):
@@ -84,14 +113,15 @@ def selection(action: str, namespace: str, filter: dict[str, Any]) -> Selection:
     if state is not None and state not in allowed:
         limit = ", ".join(one.name for one in allowed)
         raise InvalidArgument(
-            f"no job that is {State(state).name} can be the object of a {action}",
+            f"nothing that is {State(state).name} can be the object of a {action}",
             field="filter.state", limit=limit, kind="str",
         )  # fmt: skip
-    if action == "cancel":
+    if action not in ("retry", "delete"):
         if about_failures:
             field = "filter.error" if filter["group"] is None else "filter.failure_group"
             raise InvalidArgument("only closed jobs are in groups of failures", field=field, limit="retry, delete")
-        return Selection(namespace=namespace, among="open", **filter)
+        kind = Kind.WORKFLOW if action in OF_RUNS else Kind.JOB
+        return Selection(namespace=namespace, among="open", kind=kind, **filter)
     if about_failures and state not in (None, State.FAILED):
         raise InvalidArgument("only FAILED jobs are in groups of failures", field="filter.state", limit="FAILED")
     if about_failures or (action == "retry" and state in (None, State.FAILED)):

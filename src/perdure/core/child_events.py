@@ -25,6 +25,8 @@ class ActivityTaskScheduled(Attributes, tag=10, frozen=True):
     heartbeat: float | None = None
     retry: RetryPolicy | None = None
     priority: int = 3
+    concurrency_key: str = ""
+    weight: int = 1
     completed_event_id: int = 0
 
 

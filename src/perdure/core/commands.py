@@ -22,6 +22,7 @@ from perdure.core.schedule_commands import PutSchedule as PutSchedule
 from perdure.core.schedule_commands import ScheduleCommand as ScheduleCommand
 from perdure.core.schedule_commands import Scheduled as Scheduled
 from perdure.core.schedule_commands import TriggerSchedule as TriggerSchedule
+from perdure.core.schedule_commands import UpdateSchedule as UpdateSchedule
 from perdure.core.states import State
 from perdure.core.turn_commands import TurnCommand
 
@@ -158,7 +159,8 @@ class OpenSession(msgspec.Struct, kw_only=True, gc=False):
 
 
 class CloseSession(msgspec.Struct, kw_only=True, gc=False):
-    """End the leases of an incarnation; with an epoch, only if no newer connection of it is known."""
+    """End the leases of an incarnation that is gone. With an epoch: its connection broke, so that they end only if no
+    newer one is known, and not right after an outage of the database (pulse.py)."""
 
     incarnation: int
     epoch: int | None = None
@@ -256,13 +258,21 @@ class DeleteLimit(msgspec.Struct, kw_only=True, gc=False):
     name: LimitName
 
 
+class SwitchBreaker(msgspec.Struct, kw_only=True, gc=False):
+    """Open the breaker of a type for a cool-down from now on, or close it."""
+
+    name: LimitName
+    open: bool
+    note: str = ""
+
+
 class Pull(msgspec.Struct, kw_only=True, gc=False):
     """Put blocked tasks back where something may start; of each subject at most so many as can."""
 
     subjects: list[str]
 
 
-LimitChange = PutLimit | PauseLimit | DeleteLimit
+LimitChange = PutLimit | PauseLimit | DeleteLimit | SwitchBreaker
 Addressed = Tell | Terminate | Pause | Reset
 """Commands that name a run by its workflow id."""
 Command = (

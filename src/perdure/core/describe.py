@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import NamedTuple
 
+from perdure.core.breaker import Circuit, Stage
 from perdure.core.groups import group_of
 from perdure.core.limit_rules import Limit, words_of
 from perdure.core.model import SECOND, Failure, Task, unpack
@@ -55,6 +57,8 @@ def _limited(subject: str, standing: Standing | None) -> str:
     limit, running = standing
     if limit.paused:
         return f"somebody to resume {words}: it is paused" + (f" ({limit.note})" if limit.note else "")
+    if limit.circuit is not None and limit.circuit.stage is not Stage.CLOSED:
+        return _tripped(words, limit.circuit)
     if limit.max_running is not None and running >= limit.max_running:
         return f"a slot of {words}: {running} of {limit.max_running} are taken"
     if limit.rate is not None and limit.per is not None:
@@ -62,6 +66,13 @@ def _limited(subject: str, standing: Standing | None) -> str:
     if limit.max_running is not None:
         return f"slots of {words}: {running} of {limit.max_running} are taken, and it needs more than are free"
     return f"its turn under the limit of {words}"
+
+
+def _tripped(words: str, circuit: Circuit) -> str:
+    if circuit.stage is Stage.HALF_OPEN:
+        return f"the probes of the breaker of {words}, which opened: {circuit.reason}"
+    until = datetime.fromtimestamp(circuit.until // SECOND, UTC)
+    return f"the breaker of {words}, which is open until {until:%Y-%m-%dT%H:%M:%SZ}: {circuit.reason}"
 
 
 _CHILDREN = {

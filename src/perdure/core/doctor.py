@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from perdure.core import ids
+from perdure.core.compensations import Owed, owed
 from perdure.core.describe import is_stuck
 from perdure.core.doctor_messages import Finding
 from perdure.core.model import SECOND, Task
@@ -55,6 +56,10 @@ def is_idle(task: Task, run: Run | None, now: int) -> bool:
     return run.children == 0 and now - task.updated_at >= IDLE
 
 
+def has_failed_compensations(task: Task, run: Run | None, now: int) -> bool:
+    return run is not None and owed(run) == Owed.FAILED
+
+
 def is_silent(task: Task, run: Run | None, now: int) -> bool:
     """At work for long without progress or checkpoint: if its worker dies, all of it is done again. What somebody
     outside will end by its token has no worker."""
@@ -88,6 +93,13 @@ ROW_CHECKS: tuple[Check, ...] = (
         is_idle,
         "{count} of type {type} that wait for nothing but a message, and have not moved for 7 days",
         "Find out who should have sent it; then signal, cancel or reset them. A `timeout` on the wait ends such waits.",
+    ),
+    (
+        "compensations_failing",
+        has_failed_compensations,
+        "{count} of type {type} that are open, and of which compensations have failed",
+        "Read why with `perdure workflows get`, and see that a later pass of their code can succeed; what it cannot "
+        "undo is for people once the run has closed (docs/workflow-operations.md).",
     ),
     (
         "no_checkpoint",

@@ -21,9 +21,10 @@ class ReadEvents(Body):
 
 
 class EventData(Body):
-    """What an event is about. `state` is the state after it, `attempt` counts the attempts that were spent."""
+    """What an event is about. `state` is the state after it, `attempt` counts the attempts that were spent. Of the
+    breaker of a task type there is `type`, `state` and `reason`."""
 
-    task_id: str  #: of a workflow its run id
+    task_id: str  #: of a workflow its run id; "" where it is about no task
     type: str  #: name of the task or workflow
     app: str
     queue: str
@@ -32,6 +33,7 @@ class EventData(Body):
     workflow_id: str | None = None
     failure_code: str | None = None
     failure_type: str | None = None
+    reason: str | None = None  #: why a breaker opened or closed
 
 
 class Event(Body):
@@ -41,7 +43,7 @@ class Event(Body):
     id: str
     type: str
     source: str  #: /namespaces/NAMESPACE
-    subject: str  #: the task id
+    subject: str  #: the task id; of a breaker the type
     time: datetime
     data: EventData
 

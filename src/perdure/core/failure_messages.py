@@ -9,8 +9,8 @@ import msgspec
 from perdure.core.body import Body
 from perdure.core.errors import Problem
 
-ACTIONS = ("retry", "cancel", "delete")
-"""What can be done to many jobs at once."""
+ACTIONS = ("retry", "cancel", "delete", "cancel_runs", "terminate_runs")
+"""What can be done to many jobs, or workflow runs, at once."""
 
 
 class ListFailures(Body):
@@ -43,11 +43,12 @@ class FailurePage(Body):
 
 
 class BulkFilter(Body):
-    """Which jobs an action is about; conjunctive, and what is not given does not narrow it. A cancel and a delete need
-    at least one field.
+    """Which jobs, or workflow runs, an action is about; conjunctive, and what is not given does not narrow it. All
+    actions but a retry need at least one field.
 
     `state` is one that the action can do something about: a cancel takes ENQUEUED, LEASED or RETRY_WAIT, a retry FAILED
-    (what it takes if nothing is said), CANCELED or EXPIRED, a delete every closed one. `failure_group` and `error`, the
+    (what it takes if nothing is said), CANCELED or EXPIRED, a delete every closed one, and actions on runs ENQUEUED,
+    LEASED, RETRY_WAIT or WAITING. `failure_group` and `error`, the
     type of the error, find dead letters that nobody has retried.
     """
 
@@ -57,12 +58,13 @@ class BulkFilter(Body):
     since: datetime | None = None  #: created at or after
     failure_group: str | None = None
     error: str | None = None
+    query: str = ""  #: docs/search.md, without ORDER BY
 
 
 class StartBulk(Body):
-    """Do something to all jobs that a filter finds, in steps behind live work (RETRY-07, RETRY-08). The same
-    `request_id` within 24 hours answers the action that the first request began; another body under it is a conflict.
-    `dry_run` only counts. `reason` is that of a cancel."""
+    """Do something to all jobs, or workflow runs, that a filter finds, in steps behind live work (RETRY-07, RETRY-08).
+    The same `request_id` within 24 hours answers the action that the first request began; another body under it is a
+    conflict. `dry_run` only counts. `reason` is that of a cancel, and of what terminates runs."""
 
     action: str
     filter: BulkFilter = msgspec.field(default_factory=BulkFilter)

@@ -28,6 +28,7 @@ class GroupStarted(Attributes, tag=1011, frozen=True):
     heartbeat: float | None = None
     retry: RetryPolicy | None = None
     priority: int = 3
+    weight: int = 1
     policy: str = "fail_fast"  #: or "collect"
     window: int = 0  #: calls in flight at most; 0 is no bound
     completed_event_id: int = 0

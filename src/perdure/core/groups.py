@@ -163,7 +163,7 @@ def _row(event: GroupStarted, parent: Task, run_id: bytes, event_id: int, group:
         retry_policy=None if event.retry is None else pack(event.retry),
         timeouts=None if limits == Timeouts() else pack(limits),
         max_attempts=(event.retry or DEFAULT_RETRY).max_attempts, priority=event.priority,
-        fairness_key=parent.fairness_key, parent_run_id=run_id, parent_event_id=event_id,
+        fairness_key=parent.fairness_key, parent_run_id=run_id, parent_event_id=event_id, weight=event.weight,
     )  # fmt: skip
     return Insert(_keep(task, group, now))
 
@@ -211,7 +211,7 @@ def insert(task: Task, inputs: Sequence[Payloads], now: int, mint: Mint, rounds:
             queue=task.queue, payload=pack(given), idempotency_key=call_id(task, group.inserted),
             retry_policy=task.retry_policy, timeouts=task.timeouts, max_attempts=task.max_attempts,
             priority=task.priority, fairness_key=task.fairness_key, parent_run_id=task.id,
-            parent_event_id=group.inserted,
+            parent_event_id=group.inserted, weight=task.weight,
         )  # fmt: skip
         call = c.Enqueue(
             draft=draft,

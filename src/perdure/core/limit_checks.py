@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from perdure.core import limit_messages as lm
 from perdure.core import limits
+from perdure.core.breaker import Circuit
+from perdure.core.durations import seconds
 from perdure.core.errors import InvalidArgument
-from perdure.core.limit_rules import FAIRNESS, KEY, NAMESPACE, SCOPES, Limit, LimitName
+from perdure.core.limit_rules import FAIRNESS, KEY, NAMESPACE, SCOPES, TYPE, Limit, LimitName
 from perdure.core.model import SECOND
 
 MAX_SHARE = 1_000  #: weight of a fairness key
@@ -29,14 +31,15 @@ def limit(namespace: str, spec: lm.LimitSpec, *, declared: bool = False) -> Limi
     """What is to be stored."""
     made = Limit(*name(namespace, spec.scope, spec.name), declared=declared, note=limits.text(spec.note, "note"))
     if spec.scope == FAIRNESS:
-        if spec.weight is None or (spec.max_running, spec.rate, spec.burst) != (None, None, None):
+        if spec.weight is None or (spec.max_running, spec.rate, spec.burst, spec.breaker) != (None,) * 4:
             raise InvalidArgument("a fairness key has a weight, and only that", field="weight", limit="weight alone")
         made.weight = limits.integer(spec.weight, "weight", 1, MAX_SHARE)
         return made
     if spec.weight is not None:
         raise InvalidArgument("only a fairness key has a weight", field="weight", limit="scope fairness", kind="int")
-    if spec.max_running is None and spec.rate is None:
-        raise InvalidArgument("a limit needs max_running or rate", field="max_running", limit="one of them or both")
+    if spec.max_running is None and spec.rate is None and spec.breaker is None:
+        text = "a limit needs max_running, rate or breaker"
+        raise InvalidArgument(text, field="max_running", limit="one of them or more")
     if spec.max_running is not None:
         made.max_running = limits.integer(spec.max_running, "max_running", 0, limits.MAX_SLOTS)
     if spec.rate is not None:
@@ -44,7 +47,24 @@ def limit(namespace: str, spec: lm.LimitSpec, *, declared: bool = False) -> Limi
         made.burst = made.rate if spec.burst is None else limits.integer(spec.burst, "burst", 1, limits.MAX_SLOTS)
     elif spec.burst is not None:
         raise InvalidArgument("burst says nothing without a rate", field="burst", limit="with rate", kind="int")
+    if spec.breaker is not None:
+        made.circuit = _circuit(spec.scope, spec.breaker)
     return made
+
+
+def _circuit(scope: str, breaker: lm.Breaker) -> Circuit:
+    """A breaker that has counted nothing."""
+    if scope != TYPE:
+        raise InvalidArgument("only a task type has a breaker", field="breaker", limit="scope type", kind="Breaker")
+    given = limits.breaker(breaker)
+    return Circuit(
+        crashes=given.crashes,
+        failure_rate=given.failure_rate,
+        window=int(seconds(given.window, "breaker.window") * SECOND),
+        min_attempts=given.min_attempts,
+        cool_down=int(seconds(given.cool_down, "breaker.cool_down") * SECOND),
+        probes=given.probes,
+    )
 
 
 def rate_text(found: Limit) -> str | None:

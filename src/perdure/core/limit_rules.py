@@ -16,6 +16,8 @@ A rate is a token bucket that holds `burst` starts and gets `rate` of them back 
 the time at which it will be full again, so a bucket that is full needs no row.
 
 A task that is refused leaves its lane: `blocked_on` names the subject, and it keeps its place for later.
+
+The limit of a type may have a circuit breaker (breaker.py). While that is closed it binds nobody.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ from copy import copy
 
 import msgspec
 
+from perdure.core import breaker
+from perdure.core.breaker import Circuit, Stage, configured
 from perdure.core.effects import Change
+from perdure.core.errors import NotFound
 from perdure.core.model import Task
 from perdure.core.policy import wake_at
 from perdure.core.states import State
@@ -56,10 +61,17 @@ class Limit(msgspec.Struct, gc=False):
     declared: bool = False  #: by the code of an application; what an operator sets wins
     note: str = ""
     updated_at: int = 0
+    circuit: Circuit | None = None  #: the breaker of a type
 
     @property
     def id(self) -> LimitName:
         return (self.namespace, self.scope, self.name)
+
+    @property
+    def binds(self) -> bool:
+        """Whether it may refuse anything as it is."""
+        tripped = self.circuit is not None and self.circuit.stage is not Stage.CLOSED
+        return tripped or self.paused or self.max_running is not None or self.rate is not None
 
     @property
     def interval(self) -> int:
@@ -67,6 +79,10 @@ class Limit(msgspec.Struct, gc=False):
         assert self.rate is not None
         assert self.per is not None
         return max(1, self.per // self.rate)
+
+    def slots(self, weight: int) -> int:
+        """That a task of this weight takes: never more than there are, or it would never start."""
+        return weight if self.max_running is None else min(weight, max(self.max_running, 1))
 
 
 class Running(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -102,6 +118,11 @@ def limit_of(subject: str) -> LimitName:
     return (namespace, scope, counted.partition(":")[0] if scope == KEY else counted)
 
 
+def subject_of_type(name: LimitName) -> str:
+    """What all tasks count as that the limit of a type is about."""
+    return _SEPARATOR.join(name)
+
+
 def words_of(subject: str) -> str:
     """A subject for people."""
     namespace, scope, counted = subject.split(_SEPARATOR)
@@ -111,16 +132,13 @@ def words_of(subject: str) -> str:
 class Room:
     """What is left of a limit for one subject, while a batch holds the limit."""
 
-    def __init__(self, limit: Limit, running: int, full_at: int, now: int) -> None:
+    def __init__(self, limit: Limit, running: int, full_at: int, now: int, probes: int | None = None) -> None:
         self.limit = limit
+        self.probes = probes  #: that its breaker lets start; None: all
         self.running = running  #: slots taken
         self.full_at = max(full_at, now)
         self.started = 0  #: tokens taken
         self._now = now
-
-    def weighs(self, weight: int) -> int:
-        """Slots that a task takes."""
-        return weight if self.limit.max_running is None else min(weight, max(self.limit.max_running, 1))
 
     @property
     def free(self) -> int:
@@ -129,6 +147,8 @@ class Room:
         if limit.paused:
             return 0
         free = UNLIMITED if limit.max_running is None else max(0, limit.max_running - self.running)
+        if self.probes is not None:
+            free = min(free, self.probes)
         if limit.rate is not None:
             free = min(free, self._tokens())
         return free
@@ -139,27 +159,34 @@ class Room:
 
     def admits(self, weight: int) -> bool:
         limit = self.limit
-        if limit.paused or (limit.rate is not None and self._tokens() < 1):
+        if limit.paused or self.probes == 0 or (limit.rate is not None and self._tokens() < 1):
             return False
-        return limit.max_running is None or self.running + self.weighs(weight) <= limit.max_running
+        return limit.max_running is None or self.running + limit.slots(weight) <= limit.max_running
 
     def take(self, weight: int) -> None:
         """A task starts."""
-        self.running += self.weighs(weight)
+        if self.probes is not None:
+            self.probes -= 1
+        self.running += self.limit.slots(weight)
         if self.limit.rate is not None:
             self.started += 1
             self.full_at += self.limit.interval
 
     def give_back(self, weight: int) -> None:
         """It does not start after all."""
-        self.running -= self.weighs(weight)
+        if self.probes is not None:
+            self.probes += 1
+        self.running -= self.limit.slots(weight)
         if self.limit.rate is not None:
             self.started -= 1
             self.full_at -= self.limit.interval
 
     @property
-    def next_token_at(self) -> int | None:
-        """When a start will be allowed that the rate forbids now; None: the rate forbids nothing."""
+    def next_start_at(self) -> int | None:
+        """When a start will be allowed that the rate, or an open breaker, forbids now; None: they forbid nothing."""
+        circuit = self.limit.circuit
+        if circuit is not None and circuit.stage is Stage.OPEN and self.probes == 0 and circuit.until > self._now:
+            return circuit.until
         if self.limit.rate is None or self.limit.paused or self._tokens() >= 1:
             return None
         return self.time_of(1)
@@ -174,12 +201,18 @@ class Limits:
 
     def __init__(self, limits: Iterable[Limit] = ()) -> None:
         self._by_namespace: dict[str, dict[LimitName, Limit]] = {}
+        self._binding: dict[str, dict[LimitName, Limit]] = {}  #: those that may refuse something
+        self.breakers: dict[tuple[str, str], Limit] = {}  #: (namespace, type) -> its limit, which has a breaker
         self.shares: dict[tuple[str, str], int] = {}  #: (namespace, fairness key) -> tasks a round
         for limit in limits:
             if limit.scope == FAIRNESS:
                 self.shares[limit.namespace, limit.name] = limit.weight or 1
             else:
                 self._by_namespace.setdefault(limit.namespace, {})[limit.id] = limit
+                if limit.binds:
+                    self._binding.setdefault(limit.namespace, {})[limit.id] = limit
+                if limit.circuit is not None:
+                    self.breakers[limit.namespace, limit.name] = limit
 
     def __bool__(self) -> bool:
         return bool(self._by_namespace)
@@ -187,30 +220,20 @@ class Limits:
     def touch(self, lane: str) -> bool:
         """Whether tasks of a lane may be limited."""
         namespace, queue, _ = lane.split(_SEPARATOR)
-        found = self._by_namespace.get(namespace)
+        found = self._binding.get(namespace)
         return found is not None and any(
             scope != QUEUE or name == queue for _, scope, name in found
         )  # fmt: skip
 
     def of(self, namespace: str, queue: str, type_: str, key: str | None) -> Iterator[tuple[Limit, str]]:
-        """The limits of a task and its subjects, the narrowest first: that is the one it is blocked on, so that a wide
-        limit never waits for tasks that a narrow one refuses."""
-        found = self._by_namespace.get(namespace)
-        if not found:
-            return
-        names = (
-            (namespace, KEY, "" if key is None else key.partition(":")[0]),
-            (namespace, TYPE, type_),
-            (namespace, QUEUE, queue),
-            (namespace, NAMESPACE, ""),
-        )
-        for name in names:
-            limit = found.get(name)
-            if limit is not None and (subject := subject_of(limit, queue, type_, key)) is not None:
-                yield limit, subject
+        """The limits of a task and its subjects, also those that bind nobody."""
+        return _of(self._by_namespace.get(namespace), namespace, queue, type_, key)
 
     def of_task(self, task: Task) -> Iterator[tuple[Limit, str]]:
-        return self.of(task.namespace, task.queue, task.type, task.concurrency_key)
+        """Those that may refuse it, the narrowest first: that is the one it is blocked on, so that a wide limit never
+        waits for tasks that a narrow one refuses."""
+        found = self._binding.get(task.namespace)
+        return _of(found, task.namespace, task.queue, task.type, task.concurrency_key)
 
     def get(self, name: LimitName) -> Limit | None:
         return self._by_namespace.get(name[0], {}).get(name)
@@ -220,9 +243,26 @@ class Limits:
         taken: dict[str, int] = {}
         for alike in running:
             for limit, subject in self.of(alike.namespace, alike.queue, alike.type, alike.concurrency_key):
-                slots = Room(limit, 0, 0, 0).weighs(alike.weight) * alike.count
+                slots = limit.slots(alike.weight) * alike.count
                 taken[subject] = taken.get(subject, 0) + slots
         return taken
+
+
+def _of(
+    found: Mapping[LimitName, Limit] | None, namespace: str, queue: str, type_: str, key: str | None
+) -> Iterator[tuple[Limit, str]]:
+    if not found:
+        return
+    names = (
+        (namespace, KEY, "" if key is None else key.partition(":")[0]),
+        (namespace, TYPE, type_),
+        (namespace, QUEUE, queue),
+        (namespace, NAMESPACE, ""),
+    )
+    for name in names:
+        limit = found.get(name)
+        if limit is not None and (subject := subject_of(limit, queue, type_, key)) is not None:
+            yield limit, subject
 
 
 def refused_by(task: Task, limits: Limits, rooms: Mapping[str, Room]) -> str | None:
@@ -264,6 +304,7 @@ def put(known: Limit | None, new: Limit, now: int) -> Limit:
         return known
     made = copy(new)
     made.paused = known is not None and known.paused
+    made.circuit = configured(None if known is None else known.circuit, new.circuit)
     if made.paused and known is not None and not made.note:
         made.note = known.note
     made.updated_at = now
@@ -278,5 +319,21 @@ def pause(known: Limit | None, name: LimitName, paused: bool, note: str, now: in
     made.paused = paused
     made.note = note if paused else ""
     made.updated_at = now
-    says_nothing = made.max_running is None and made.rate is None and not made.declared
-    return None if says_nothing and not paused else made
+    bare = made.max_running is None and made.rate is None and made.circuit is None and not made.declared
+    return None if bare and not paused else made
+
+
+def switch(known: Limit | None, open_: bool, note: str, now: int) -> Limit:
+    """The limit of a type after somebody opened or closed its breaker."""
+    if known is None or known.circuit is None:
+        raise NotFound("the type has no breaker", field="name")
+    return with_circuit(known, breaker.switch(known.circuit, open_, note, now), now)
+
+
+def with_circuit(limit: Limit, circuit: Circuit, now: int) -> Limit:
+    """The limit whose breaker stands like this. Servers have to hear of its moves, and not of what it counts."""
+    made = copy(limit)
+    made.circuit = circuit
+    if limit.circuit is None or circuit.moved(limit.circuit):
+        made.updated_at = now
+    return made

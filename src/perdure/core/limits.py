@@ -11,6 +11,9 @@ from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from msgspec.structs import replace
+
+from perdure.core import limit_messages as lm
 from perdure.core import messages
 from perdure.core.durations import MAX_SECONDS, seconds
 from perdure.core.errors import InvalidArgument, PayloadTooLarge
@@ -37,6 +40,12 @@ MAX_PRIORITY = 5
 MAX_SLOTS = 1_000_000  #: of a limit, and of a task that takes some; starts of a rate
 MAX_PERIOD = 31 * 86_400.0  #: seconds of a rate
 RATE_FORM = 'a number of starts and a time, such as "10/s", "100/m" or "3/30s"'
+MAX_CRASHES = 100  #: in a row that a breaker may wait for
+MAX_ATTEMPTS = 1_000_000  #: that a failure rate may ask for
+MAX_PROBES = 100
+MIN_WINDOW = 1.0  #: seconds of a failure rate
+MIN_COOL_DOWN = 0.1
+MAX_WINDOW = 86_400.0  #: and the longest cool-down
 MAX_GROUP = 100_000  #: calls of a group
 MAX_GROUP_BYTES = 8 * 1024 * 1024  #: of all inputs of a group
 MAX_MEMO = 32 * 1024  #: bytes of all values of a memo (names count too)
@@ -158,6 +167,29 @@ def retry_policy(value: RetryPolicy, field: str = "retry") -> RetryPolicy:
         _is(delay, (int, float), f"{field}.delays[{index}]", "a number")
         seconds(delay, f"{field}.delays[{index}]", least=0.001, most=31 * 86_400.0)
     return value
+
+
+def breaker(value: lm.Breaker, field: str = "breaker") -> lm.Breaker:
+    """It with its times in seconds."""
+    _is(value, lm.Breaker, field, "a Breaker")
+    if value.crashes is None and value.failure_rate is None:
+        limit = "crashes, failure_rate or both"
+        raise InvalidArgument(f"{field} says nothing of when it opens", field=f"{field}.crashes", limit=limit)
+    if value.crashes is not None:
+        integer(value.crashes, f"{field}.crashes", 1, MAX_CRASHES)
+    if value.failure_rate is not None:
+        limit = "more than 0, up to 1"
+        _is(value.failure_rate, (int, float), f"{field}.failure_rate", limit)
+        if not 0 < value.failure_rate <= 1:  # nan is not either
+            text_ = f"{field}.failure_rate is {value.failure_rate!r}"[:100]
+            raise InvalidArgument(text_, field=f"{field}.failure_rate", limit=limit, kind="float")
+    integer(value.min_attempts, f"{field}.min_attempts", 1, MAX_ATTEMPTS)
+    integer(value.probes, f"{field}.probes", 1, MAX_PROBES)
+    return replace(
+        value,
+        window=seconds(value.window, f"{field}.window", least=MIN_WINDOW, most=MAX_WINDOW),
+        cool_down=seconds(value.cool_down, f"{field}.cool_down", least=MIN_COOL_DOWN, most=MAX_WINDOW),
+    )
 
 
 def progress(value: Progress, field: str = "progress") -> Progress:

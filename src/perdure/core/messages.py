@@ -13,7 +13,10 @@ from perdure.core import doctor_messages as d
 from perdure.core import event_messages as e
 from perdure.core import failure_messages as f
 from perdure.core import limit_messages as lm
+from perdure.core import owners as o
 from perdure.core import schedule_messages as s
+from perdure.core import search_messages as sm
+from perdure.core import signal_messages as g
 from perdure.core import workflow_messages as w
 from perdure.core.body import Body as Body  # part of this vocabulary
 from perdure.core.durations import Duration
@@ -37,6 +40,10 @@ class Throttle(Body):
 
     key: str
     period: Duration
+
+
+TRACE_HEADERS = ("traceparent", "tracestate")
+"""Headers that say of which trace a task is (W3C Trace Context). They are not part of what makes two tasks the same."""
 
 
 class NewTask(Body):
@@ -105,7 +112,8 @@ class Get(Body):
 
 
 class Find(Body):
-    """Tasks of a namespace, newest first. Filters are conjunctive; `cursor` is the `next` of the page before."""
+    """Tasks of a namespace, newest first. Filters are conjunctive; `query` (docs/search.md) is one more, and may say
+    another order. `cursor` is the `next` of the page before."""
 
     state: str | None = None
     queue: str | None = None
@@ -114,6 +122,7 @@ class Find(Body):
     failure_group: str | None = None  #: dead letters of this group that nobody has retried
     limit: int = 50
     cursor: str | None = None
+    query: str = ""
 
 
 class AttemptView(Body):
@@ -217,6 +226,7 @@ class OpenSession(Body):
 class SessionReply(Body):
     heartbeat: float  #: seconds between heartbeats
     lease: float  #: seconds that a lease lives without one
+    namespace: str = ""  #: for which the worker works
 
 
 class Poll(Body):
@@ -332,7 +342,7 @@ class Done(Body):
 
 # ----------------------------------------------------------------------------------------------- queues and workers
 class ListQueues(Body):
-    """The queues of a namespace that hold open tasks, or that its workers poll."""
+    """The queues of a namespace that hold open tasks, that its workers poll, or that somebody looks after."""
 
 
 class QueueView(Body):
@@ -347,6 +357,8 @@ class QueueView(Body):
     oldest_ready_seconds: float | None = None  #: of the first ones in each priority, how long the oldest waits
     workers: int = 0  #: registered worker processes that poll it
     at_least: list[str] = []  #: names of the counts above that are lower bounds
+    owner: str = ""  #: who looks after it and its dead letters
+    alert_depth: int | None = None  #: more ready tasks than this are too many
 
 
 class QueuesReply(Body):
@@ -354,7 +366,24 @@ class QueuesReply(Body):
 
 
 class ListWorkers(Body):
-    """The registered worker processes of a namespace."""
+    """The registered worker processes of a namespace, each with so many (0 to 100) of the tasks that it holds."""
+
+    running: int = 0
+
+
+class RunningTask(Body):
+    """A task that a worker holds. `kind` is "job", "activity" or "workflow" (a turn of a run); `run_id` is the run of
+    the last two. `heard_at` is the last sign of life for it; none: it has not been received yet."""
+
+    task_id: str
+    kind: str
+    type: str
+    queue: str
+    attempt: int
+    started_at: datetime | None = None
+    heard_at: datetime | None = None
+    workflow_id: str = ""
+    run_id: str = ""
 
 
 class WorkerView(Body):
@@ -367,6 +396,8 @@ class WorkerView(Body):
     started_at: datetime
     seen_at: datetime
     ending: bool
+    running: list[RunningTask] = []
+    more_running: bool = False  #: than these
 
 
 class WorkersReply(Body):
@@ -392,8 +423,16 @@ OPS: dict[str, tuple[type[Body], type[Body]]] = {
     "workers": (ListWorkers, WorkersReply),
     "limits": (lm.ListLimits, lm.LimitsReply),
     "set_limit": (lm.SetLimit, lm.LimitReply),
+    "count": (sm.Count, sm.CountReply),
+    "count_workflows": (sm.CountWorkflows, sm.CountReply),
+    "search_attributes": (sm.ListSearchAttributes, sm.SearchAttributes),
+    "add_search_attribute": (sm.AddSearchAttribute, sm.SearchAttribute),
+    "remove_search_attribute": (sm.RemoveSearchAttribute, Done),
+    "set_queue_owner": (o.SetQueueOwner, o.OwnerReply),
+    "delete_queue_owner": (o.DeleteQueueOwner, o.OwnerReply),
     "pause_limit": (lm.PauseLimit, lm.LimitReply),
     "delete_limit": (lm.DeleteLimit, lm.LimitReply),
+    "switch_breaker": (lm.SwitchBreaker, lm.LimitReply),
     "start_workflow": (w.StartWorkflow, w.StartReply),
     "signal_workflow": (w.SignalWorkflow, w.RunReply),
     "update_workflow": (w.UpdateWorkflow, w.UpdateReply),
@@ -410,6 +449,7 @@ OPS: dict[str, tuple[type[Body], type[Body]]] = {
     "group_results": (w.GroupResults, w.GroupResultsReply),
     "complete_activity": (w.CompleteActivity, w.RunReply),
     "put_schedule": (s.PutSchedule, s.PutReply),
+    "update_schedule": (s.UpdateSchedule, s.PutReply),
     "get_schedule": (s.GetSchedule, s.ScheduleView),
     "find_schedules": (s.FindSchedules, s.SchedulePage),
     "delete_schedule": (s.DeleteSchedule, s.ScheduleReply),
@@ -423,6 +463,7 @@ OPS: dict[str, tuple[type[Body], type[Body]]] = {
     "get_bulk": (f.GetBulk, f.BulkView),
     "find_bulk": (f.FindBulk, f.BulkPage),
     "doctor": (d.Doctor, d.DoctorReply),
+    "golden_signals": (g.GoldenSignals, g.GoldenSignalsReply),
     "events": (e.ReadEvents, e.EventPage),
     "record_events": (e.RecordEvents, e.FeedView),
     "stream": (e.ReadStream, e.StreamPage),

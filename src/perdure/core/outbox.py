@@ -1,4 +1,4 @@
-"""What the world outside may hear: events of jobs and workflow runs, and the cursors of those who read them.
+"""What the world outside may hear: events of jobs, workflow runs and breakers, and the cursors of those who read them.
 
 An event is written by the transaction that makes it true (OBS-01), so there is none without a change and no change
 without its event. Its cursor is its id: (xid, seq), of which a reader that comes back with it misses nothing and gets
@@ -16,7 +16,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from perdure.core.breaker import Stage
 from perdure.core.errors import InvalidArgument
+from perdure.core.limit_rules import Limit
 from perdure.core.model import Failure, Task, unpack
 from perdure.core.states import Kind, State
 
@@ -26,7 +28,9 @@ _NOUNS = {Kind.JOB: "task", Kind.WORKFLOW: "workflow"}
 SUCCEEDED = "task.succeeded"
 RETRY_SCHEDULED = "task.retry_scheduled"
 WORKFLOW_STARTED = "workflow.started"
+BREAKER_CLOSED, BREAKER_HALF_OPENED, BREAKER_OPENED = "breaker.closed", "breaker.half_opened", "breaker.opened"
 TYPES = (
+    BREAKER_CLOSED, BREAKER_HALF_OPENED, BREAKER_OPENED,
     "task.canceled", "task.expired", "task.failed", RETRY_SCHEDULED, SUCCEEDED,
     "workflow.canceled", "workflow.continued_as_new", "workflow.failed", WORKFLOW_STARTED, "workflow.succeeded",
     "workflow.terminated", "workflow.timed_out",
@@ -35,6 +39,15 @@ TYPES = (
 
 _FAILING = (State.FAILED, State.EXPIRED, State.TIMED_OUT, State.RETRY_WAIT)
 """What the failure of a row is the reason of."""
+_STATES_AFTER = {
+    "retry_scheduled": "RETRY_WAIT", "started": "ENQUEUED", "opened": "OPEN", "half_opened": "HALF_OPEN",
+}  # fmt: skip
+"""Of types whose last word is not the state."""
+_OF_STAGE = {
+    Stage.CLOSED: BREAKER_CLOSED, Stage.OPEN: BREAKER_OPENED, Stage.HALF_OPEN: BREAKER_HALF_OPENED,
+}  # fmt: skip
+NO_TASK = bytes(16)
+"""Where an event is about no task."""
 _CURSOR = re.compile(r"([0-9a-f]{1,15})-([0-9a-f]{1,15})")
 
 
@@ -67,20 +80,26 @@ class OutboxEvent(msgspec.Struct, gc=False):
     namespace: str
     type: str
     at: int  #: microseconds; of one task it never goes back
-    task_id: bytes  #: of a run its run id
-    task_type: str
+    task_id: bytes  #: of a run its run id; NO_TASK of a breaker
+    task_type: str  #: that of the breaker
     app: str
     queue: str
     attempt: int  #: attempts spent
     workflow_id: str = ""
     failure_code: str = ""
     failure_type: str = ""
+    reason: str = ""  #: of what no task did
     xid: int = 0  #: given by the store, as is seq
     seq: int = 0
 
     @property
     def cursor(self) -> Cursor:
         return Cursor(self.xid, self.seq)
+
+    @property
+    def is_of_breaker(self) -> bool:
+        """Whether it is about a task type, and no task."""
+        return self.type.startswith("breaker.")
 
 
 class Feed(msgspec.Struct, frozen=True):
@@ -111,6 +130,15 @@ def put_off(task: Task) -> OutboxEvent | None:
     return _event(task, "retry_scheduled", "") if task.kind is Kind.JOB and task.state == State.RETRY_WAIT else None
 
 
+def moved(limit: Limit) -> OutboxEvent:
+    """The event of a breaker that has changed its state."""
+    circuit = limit.circuit
+    assert circuit is not None
+    return OutboxEvent(
+        limit.namespace, _OF_STAGE[circuit.stage], circuit.since, NO_TASK, limit.name, "", "", 0, reason=circuit.reason
+    )
+
+
 def _event(task: Task, what: str, workflow_id: str) -> OutboxEvent | None:
     noun = _NOUNS.get(task.kind)
     if noun is None:
@@ -127,9 +155,9 @@ def _event(task: Task, what: str, workflow_id: str) -> OutboxEvent | None:
 
 
 def state_after(type_: str) -> str:
-    """The state that an event of this type leaves a task in."""
+    """The state that an event of this type leaves a task, or a breaker, in."""
     what = type_.partition(".")[2]
-    return {"retry_scheduled": "RETRY_WAIT", "started": "ENQUEUED"}.get(what, what.upper())
+    return _STATES_AFTER.get(what, what.upper())
 
 
 def wanted(type_: str, filter: tuple[str, ...]) -> bool:
@@ -139,7 +167,7 @@ def wanted(type_: str, filter: tuple[str, ...]) -> bool:
 
 def check_filter(types: tuple[str, ...], field: str = "types") -> tuple[str, ...]:
     """Types, or all of a noun, in order and once each; InvalidArgument names the first that is none."""
-    known = (*TYPES, *(f"{noun}.*" for noun in _NOUNS.values()))
+    known = (*TYPES, "breaker.*", *(f"{noun}.*" for noun in _NOUNS.values()))
     for type_ in types:
         if type_ not in known:
             raise InvalidArgument(f"{field} names {type_!r}"[:100], field=field, limit=", ".join(known), kind="str")

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from perdure.core import commands as c
-from perdure.core import groups, pages, runs
+from perdure.core import compensations, groups, pages, runs
 from perdure.core.activities import activity
 from perdure.core.effects import Append, Close, CopyPages, Effect, Insert, PassOn, PutRun
 from perdure.core.errors import InvalidArgument
@@ -123,11 +123,13 @@ def reset(
         events.append(Event(len(events) + 1, now, failed))
     effects: list[Effect] = []
     if not is_closed(task.state):
-        for effect in runs.terminate(task, run, command.reason or "reset", command.identity, now, mint):
+        left = compensations.without(run)  # the new run has the kept part of its past, and what that owes
+        for effect in runs.terminate(task, left, command.reason or "reset", command.identity, now, mint):
             effects.append(Close(effect.task, continued=True) if isinstance(effect, Close) else effect)
     page = pages.pack(new_id, events)
     new = _new_task(task, new_id, now, rounds)
     following = _new_run(run, new_id, command.event_id, len(events), len(page.data), len(children), now)
+    following = compensations.as_of(following, kept)
     runs.limit(new, following, begun, now)
     effects += [Insert(new), PutRun(following), Append(page), *children]
     effects += (effect for effect in grouped if isinstance(effect, CopyPages))

@@ -19,7 +19,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.core import commands as c
-from perdure.core import decide, pages
+from perdure.core import compensations, decide, pages
 from perdure.core.cron import next_after
 from perdure.core.effects import (
     Append,
@@ -325,6 +325,8 @@ def closing(
     """What follows once the last event is written: the row closes, its inbox goes, its children are swept up. Both are
     the caller's own."""
     run.turn_prepared_at = None
+    if cause in (Cause.SUCCEED, Cause.CONTINUE) and compensations.owed(run) == compensations.Owed.NOT_RUN:
+        run = compensations.without(run)
     effects: list[Effect] = [PutRun(run)]
     if run.inbox_count > run.inbox_taken:
         effects.append(Take(run.id, run.inbox_count))

@@ -7,9 +7,11 @@ should be by the timing, in microseconds since the epoch; the firing itself may 
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure.core.calendar import Timing
 from perdure.core.model import Payloads, RetryPolicy, Timeouts
@@ -73,6 +75,15 @@ class Definition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     misfire: str = "once"
     window: int | None = None  #: how late a nominal time may still fire; None: what the misfire policy has
     remaining: int | None = None  #: how often it fires
+
+
+_canonical = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+def digest(definition: Definition) -> bytes:
+    """What two definitions have in common that say the same, whoever said it."""
+    nobody = replace(definition, action=replace(definition.action, identity=""))
+    return hashlib.blake2b(_canonical(nobody), digest_size=16).digest()
 
 
 class Ran(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):

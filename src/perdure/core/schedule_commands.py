@@ -23,6 +23,17 @@ class PutSchedule(msgspec.Struct, kw_only=True, gc=False):
     size: int = 0
 
 
+class UpdateSchedule(msgspec.Struct, kw_only=True, gc=False):
+    """Change a schedule, if what it is now has the digest `expects`."""
+
+    namespace: str
+    schedule_id: str
+    definition: Definition
+    digest: bytes
+    expects: bytes
+    size: int = 0
+
+
 class PauseSchedule(msgspec.Struct, kw_only=True, gc=False):
     """Fire no more, or (`paused` False) go on with the nominal times from now on."""
 
@@ -54,7 +65,7 @@ class DeleteSchedule(msgspec.Struct, kw_only=True, gc=False):
     schedule_id: str
 
 
-ScheduleChange = PauseSchedule | TriggerSchedule | BackfillSchedule | DeleteSchedule
+ScheduleChange = UpdateSchedule | PauseSchedule | TriggerSchedule | BackfillSchedule | DeleteSchedule
 """Commands about a schedule that is there."""
 ScheduleCommand = PutSchedule | ScheduleChange
 

@@ -110,6 +110,16 @@ class PutReply(Body):
     did: str  #: "created", "updated" or "unchanged"
 
 
+class UpdateSchedule(Body):
+    """Change some fields of a schedule: a merge patch (RFC 7396) of ScheduleOptions, in which null takes a field away.
+    A Conflict when the schedule is not of this `version` any more; without one it is changed as it is."""
+
+    schedule_id: str
+    changes: dict[str, Any]
+    version: str = ""
+    identity: str = ""
+
+
 class GetSchedule(Body):
     """A schedule, with so many of its next times."""
 
@@ -148,6 +158,7 @@ class ScheduleView(ScheduleOptions, kw_only=True):
 
     namespace: str
     state: str
+    version: str = ""  #: another one with each change of what its owner said
     note: str = ""
     identity: str = ""
     created_at: datetime

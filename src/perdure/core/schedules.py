@@ -1,6 +1,7 @@
 """What happens to a schedule: its row and a command in, effects out.
 
     create     the row, its alarm set to the first firing
+    update     as replace, of one that nobody has changed meanwhile
     replace    another definition, in one write: what fires next is the new one's
     pause      no firing until it is resumed; nominal times that pass meanwhile are skipped
     trigger    one firing now
@@ -41,9 +42,16 @@ from perdure.core.schedule import (
     Standing,
     Start,
     WorkflowAction,
+    digest,
 )
 from perdure.core.schedule_actions import begin, lane_of
-from perdure.core.schedule_commands import BackfillSchedule, PauseSchedule, PutSchedule, TriggerSchedule
+from perdure.core.schedule_commands import (
+    BackfillSchedule,
+    PauseSchedule,
+    PutSchedule,
+    TriggerSchedule,
+    UpdateSchedule,
+)
 from perdure.core.states import Cause, Kind, State, is_closed
 from perdure.core.turn_effects import KEY_LIFE
 from perdure.core.turn_effects import key_of as workflow_key
@@ -99,7 +107,14 @@ def create(command: PutSchedule, now: int) -> list[Effect]:
     return [Insert(row)]
 
 
-def replace(row: Task, command: PutSchedule, now: int) -> list[Effect]:
+def update(row: Task, command: UpdateSchedule, now: int) -> list[Effect]:
+    """Conflict when it is not what the caller has changed a copy of."""
+    if digest(read(row).definition) != command.expects:
+        raise Conflict("the schedule has been changed meanwhile", field="version", limit="the version that it has")
+    return replace(row, command, now)
+
+
+def replace(row: Task, command: PutSchedule | UpdateSchedule, now: int) -> list[Effect]:
     """Nominal times go on where the timing stays, and begin anew where it does not."""
     row, now = decide.own(row, now)
     schedule = read(row)
@@ -111,8 +126,7 @@ def replace(row: Task, command: PutSchedule, now: int) -> list[Effect]:
     if new.timing != old.timing or (standing.next is None and standing.left != 0):
         standing.next, standing.last = next_after(new.timing, now), now
     _write(row, Schedule(definition=new, standing=standing), now)
-    key = reservation(command)
-    key.task_id = row.id
+    key = Key(*key_of(command.namespace, command.schedule_id), row.id, command.digest, FOR_EVER)
     return [Change(row), PassOn(key, key)]
 
 

@@ -34,6 +34,8 @@ class ScheduleActivity(_Command, tag="activity"):
     heartbeat: float | None = None
     retry: RetryPolicy | None = None
     priority: int = 3
+    concurrency_key: str = ""
+    weight: int = 1
 
 
 class CancelActivity(_Command, tag="cancel_activity"):
@@ -56,6 +58,7 @@ class StartGroup(_Command, tag="group"):
     heartbeat: float | None = None
     retry: RetryPolicy | None = None
     priority: int = 3
+    weight: int = 1
     policy: str = "fail_fast"  #: or "collect"
     window: int = 0
 

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from perdure.core import commands as c
-from perdure.core import decide, groups, runs
+from perdure.core import compensations, decide, groups, runs
 from perdure.core import turn_commands as t
 from perdure.core.activities import activity
 from perdure.core.cron import next_after
@@ -396,7 +396,9 @@ class TurnWriter:
             start_delay=None,
             last_failure=None,
             memo=(unpack(run.memo, dict[str, Payloads]) if run.memo else {}) if command.memo is None else command.memo,
-            search_attributes=(unpack(run.search_attributes, dict[str, Any]) if run.search_attributes else {})
+            search_attributes=compensations.left_out(
+                unpack(run.search_attributes, dict[str, Any]) if run.search_attributes else {}
+            )
             if command.search_attributes is None
             else command.search_attributes,
         )

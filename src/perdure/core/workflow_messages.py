@@ -305,6 +305,7 @@ class WorkflowView(Body):
     pending_signals: int = 0  #: messages in the inbox
     history_warning: str = ""  #: the history of an open run comes near its bound
     resolution: ResolutionView | None = None  #: of a closed run: what people have done about it
+    requires_intervention: bool = False  #: a closed run whose compensations failed or did not run, and no resolution
 
 
 class FindWorkflows(Body):
@@ -322,6 +323,8 @@ class FindWorkflows(Body):
     cursor: str | None = None
     lacks_version: str | None = None
     open: bool = False
+    query: str = ""  #: one more filter (docs/search.md), which may say another order; not with lacks_version
+    requires_intervention: bool = False  #: closed runs whose compensations failed or did not run, without a resolution
 
 
 class WorkflowPage(Body):

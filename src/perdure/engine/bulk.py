@@ -1,6 +1,6 @@
-"""Drives actions on many jobs: picks the next of them, writes down which, applies ordinary commands to them, and writes
-down how it went (core/bulk.py). Live work goes first: a step is a request like any other, and there is a breath between
-two."""
+"""Drives actions on many jobs or runs: picks the next of them, writes down which, applies ordinary commands to them,
+and writes down how it went (core/bulk.py). Live work goes first: a step is a request like any other, and there is a
+breath between two."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from perdure.core import bulk, decide, ids
 from perdure.core import commands as c
 from perdure.core.bulk import Action
 from perdure.core.errors import Conflict, Internal, NotFound, PerdureError, Unavailable
+from perdure.core.events import WorkflowExecutionCancelRequested
 from perdure.core.ids import Mint
 from perdure.core.model import Task, pack
 from perdure.core.states import State, is_closed
 from perdure.store.base import Store, StoreFault
+from perdure.store.search import pick
 
 log = logging.getLogger("perdure.engine")
 
@@ -63,10 +65,10 @@ class BulkActions:
     async def _step(self, task: Task, action: Action) -> bool:
         """Take the step in hand, and write down the next one; False when there is nothing more to do here. A fault
         leaves `action` such that the same step is taken again, with the same counts."""
-        errors = await self._act(action, task.identity) if action.step else {}
+        errors = await self._act(action, task) if action.step else {}
         done = _noted(action, errors)
         if not done.ended:
-            picked = await self._store.pick(done.selection, WINDOW, done.cursor)
+            picked = await pick(self._store, done.selection, WINDOW, done.cursor)
             done.step = picked.ids[: bulk.STEP]
             cut = len(picked.ids) > bulk.STEP
             done.cursor = done.step[-1] if cut else picked.last
@@ -82,10 +84,12 @@ class BulkActions:
             setattr(action, field, getattr(done, field))
         return isinstance(outcome, c.Changed) and not is_closed(outcome.state)
 
-    async def _act(self, action: Action, identity: str) -> dict[bytes, PerdureError]:
-        """Do it to the jobs of the step; the errors of those that were left as they are."""
+    async def _act(self, action: Action, task: Task) -> dict[bytes, PerdureError]:
+        """Do it to the jobs, or runs, of the step; the errors of those that were left as they are."""
         namespace = action.selection.namespace
         match action.action:
+            case "cancel_runs" | "terminate_runs":
+                return await self._end_runs(action, task)
             case "cancel":
                 cancels = [c.Cancel(namespace=namespace, task_id=i, reason=action.reason) for i in action.step]
                 outcomes = await self._answers(cancels)
@@ -96,8 +100,34 @@ class BulkActions:
             case _:
                 errors: dict[bytes, PerdureError] = {}
                 for start in range(0, len(action.step), READ):
-                    errors |= await self._retry(action.step[start : start + READ], identity)
+                    errors |= await self._retry(action.step[start : start + READ], task.identity)
                 return errors
+
+    async def _end_runs(self, action: Action, task: Task) -> dict[bytes, PerdureError]:
+        """Cancel or terminate them. A cancel has the id of the action, so it is asked for once."""
+        runs = await self._store.run_rows(action.step)
+        namespace, reason, who = action.selection.namespace, action.reason, task.identity
+        commands: list[c.Command] = []
+        for run in runs.values():
+            if action.action == "terminate_runs":
+                ends: c.Command = c.Terminate(
+                    namespace=namespace, workflow_id=run.workflow_id, run_id=run.id, reason=reason, identity=who
+                )
+            else:
+                asked = f"bulk {ids.text(task.id)}"
+                request = WorkflowExecutionCancelRequested(cause=reason, identity=who, request_id=asked)
+                ends = c.Tell(
+                    namespace=namespace, workflow_id=run.workflow_id, run_id=run.id, message=request, request_id=asked
+                )
+            commands.append(ends)
+        outcomes = await self._answers(commands)
+        errors: dict[bytes, PerdureError] = {i: NotFound("there is no such run any more") for i in action.step}
+        for run_id, outcome in zip(runs, outcomes, strict=True):
+            if (error := _not_ended(outcome)) is None:
+                del errors[run_id]
+            else:
+                errors[run_id] = error
+        return errors
 
     async def _retry(self, task_ids: Sequence[bytes], identity: str) -> dict[bytes, PerdureError]:
         """What was retried before, by this action or by somebody else, is done."""
@@ -138,6 +168,16 @@ def _noted(action: Action, errors: dict[bytes, PerdureError]) -> Action:
         bulk.add_error(done, task_id, error.problem())
     done.step = []
     return done
+
+
+def _not_ended(outcome: c.Outcome) -> PerdureError | None:
+    if isinstance(outcome, PerdureError):
+        return outcome
+    if isinstance(outcome, c.Told) or (isinstance(outcome, c.Changed) and outcome.state == State.TERMINATED):
+        return None
+    if isinstance(outcome, c.Changed):
+        return Conflict(f"it was {outcome.state.name} before it could be terminated")
+    return Internal(f"unexpected outcome {type(outcome).__name__}")
 
 
 def _not_canceled(outcome: c.Outcome) -> PerdureError | None:

@@ -111,5 +111,6 @@ def guard(ledger: Ledger, decision: Callable[[Task, int], Any], task: Task, now:
     try:
         decision(task, now)
     except Exception:  # a bug, or a row that cannot be read
-        log.exception("task %s cannot be handled; it is looked at again in a minute", ids.text(task.id))
+        name = ids.text(task.id)
+        log.exception("task %s cannot be handled; it is looked at again in a minute", name, extra={"task_id": name})
         ledger.apply(decide.postpone(task, now))

@@ -7,14 +7,16 @@ import asyncio
 import logging
 import random
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from perdure.core import doctor, ids
+from perdure.core.compensations import Owed
 from perdure.core.doctor import EXAMPLES, IDLE, REPORT, Findings
 from perdure.core.doctor_messages import DoctorReply, Finding
 from perdure.core.model import SECOND, Key, Task
+from perdure.core.owners import QueueOwner
 from perdure.core.run import Run
 from perdure.core.states import Kind, State
 from perdure.store.base import Store
@@ -85,7 +87,8 @@ class Doctor:
         now = self._store.now()
         whole = await self._rows(found, now)
         findings = found.all()
-        for check in (self._queues, self._failures, self._sessions, self._alarms, self._clock, self._settings):
+        others = (self._queues, self._failures, self._owing, self._sessions, self._alarms, self._clock, self._settings)
+        for check in others:
             findings += await check(now)
         names = [name for name, *_ in doctor.ROW_CHECKS] + ["children", *_OTHERS]
         return DoctorReply(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=now), whole, names, findings)
@@ -145,22 +148,15 @@ class Doctor:
             if session.ends_at is None
             for queue in session.queues.split("\n")
         }
-        findings = []
-        for lane in await self._store.count_lanes("", "\U0010ffff", MOST):
+        owners = {(one.namespace, one.queue): one for one in await self._store.queue_owners()}
+        most = max([MOST, *(one.alert_depth + 1 for one in owners.values())])
+        ready: Counter[tuple[str, str]] = Counter()
+        for lane in await self._store.count_lanes("", "\U0010ffff", most):
             namespace, queue, _ = lane.lane.split("\x1f")
-            if lane.ready and (namespace, queue) not in polled:
-                more = "+" if "ready" in lane.at_least else ""
-                findings.append(
-                    Finding(
-                        check="no_worker",
-                        detail=f"{lane.ready}{more} tasks are ready on queue {queue!r}, and no worker polls it",
-                        advice=f"Start a worker for it (`perdure worker app.py --queue {queue}`), or find out who "
-                        "enqueues to a queue of this name.",
-                        count=lane.ready,
-                        namespace=namespace,
-                    )
-                )
-        return findings
+            ready[namespace, queue] += lane.ready
+        found = [_without_worker(*key, number, most) for key, number in ready.items() if number and key not in polled]
+        found += [_too_deep(one, ready[key], most) for key, one in owners.items() if ready[key] > one.alert_depth]
+        return found + _without_owner({*polled, *ready} - owners.keys())
 
     async def _failures(self, now: int) -> list[Finding]:
         old = await self._store.old_failures(now - IDLE, MOST)
@@ -176,6 +172,23 @@ class Doctor:
                 examples=[ids.text(i) for where, which, i in old if (where, which) == (namespace, type_)][:EXAMPLES],
             )
             for (namespace, type_), count in counts.most_common()
+        ]
+
+    async def _owing(self, now: int) -> list[Finding]:
+        found: defaultdict[tuple[str, str, int], list[bytes]] = defaultdict(list)
+        for namespace, type_, run_id, what in await self._store.owing(MOST):
+            found[namespace, type_, what].append(run_id)
+        return [
+            Finding(
+                check="compensations",
+                detail=f"{len(run_ids)} closed runs of type {type_!r} whose compensations {_OWING[Owed(what)]}",
+                advice="Undo by hand what they did not, then note it with `perdure workflows resolve` "
+                "(docs/workflow-operations.md).",
+                count=len(run_ids),
+                namespace=namespace,
+                examples=[ids.text(run_id) for run_id in run_ids[:EXAMPLES]],
+            )
+            for (namespace, type_, what), run_ids in found.items()
         ]
 
     async def _sessions(self, now: int) -> list[Finding]:
@@ -231,4 +244,53 @@ class Doctor:
         ]
 
 
-_OTHERS = ("no_worker", "unread_failures", "sessions", "alarms", "clock", "settings")
+def _number(ready: int, most: int) -> str:
+    return f"{ready}+" if ready >= most else str(ready)
+
+
+def _without_worker(namespace: str, queue: str, ready: int, most: int) -> Finding:
+    return Finding(
+        check="no_worker",
+        detail=f"{_number(ready, most)} tasks are ready on queue {queue!r}, and no worker polls it",
+        advice=f"Start a worker for it (`perdure worker app.py --queue {queue}`), or find out who enqueues to a queue "
+        "of this name.",
+        count=ready,
+        namespace=namespace,
+    )
+
+
+def _too_deep(owner: QueueOwner, ready: int, most: int) -> Finding:
+    return Finding(
+        check="queue_depth",
+        detail=f"{_number(ready, most)} tasks are ready on queue {owner.queue!r} of {owner.owner}, more than the "
+        f"{owner.alert_depth} that are to be told of",
+        advice="Find out whether more comes in than usual or less is done: too few workers, a limit that holds them "
+        "back, a dependency that is slow (`perdure queues`, `perdure limits list`).",
+        count=ready,
+        namespace=owner.namespace,
+    )
+
+
+def _without_owner(queues: set[tuple[str, str]]) -> list[Finding]:
+    """One finding for each namespace."""
+    names: defaultdict[str, list[str]] = defaultdict(list)
+    for namespace, queue in sorted(queues):
+        names[namespace].append(queue)
+    return [
+        Finding(
+            check="no_owner",
+            detail=f"{len(found)} queues have no owner",
+            advice="Say who looks after each and its dead letters: `perdure queues own QUEUE WHO`.",
+            count=len(found),
+            namespace=namespace,
+            examples=found[:EXAMPLES],
+        )
+        for namespace, found in names.items()
+    ]
+
+
+_OWING = {Owed.NOT_RUN: "did not all run", Owed.FAILED: "failed"}
+_OTHERS = (
+    "no_worker", "queue_depth", "no_owner", "unread_failures", "compensations", "sessions", "alarms", "clock",
+    "settings",
+)  # fmt: skip

@@ -43,6 +43,7 @@ from perdure.engine.outage import Outage
 from perdure.engine.outbox import Outbox
 from perdure.engine.retention import Retention
 from perdure.engine.service import Loop
+from perdure.engine.tally import Tally
 from perdure.engine.watches import Watches
 from perdure.engine.webhooks import Webhooks
 from perdure.store.base import CommitUnknown, DataFault, Doubled, KeysHeld, Refusal, Store, StoreFault
@@ -82,6 +83,7 @@ class Engine:
         self.outage = Outage()
         self.watches = Watches(store)
         self.nudges = Nudges()
+        self.tally = Tally(store.now)
         self.dispatch = Dispatch(self._wake)
         self._rounds = Rounds()
         self._timed: set[str] = set()  #: lanes in which tasks with time-outs were met lately
@@ -116,6 +118,11 @@ class Engine:
     def now(self) -> int:
         """The store's clock in microseconds, as far as known without asking."""
         return self.store.now()
+
+    @property
+    def waiting(self) -> int:
+        """Commands that wait for a batch."""
+        return len(self._gatherer) + len(self._deferred)
 
     async def start(self, *, services: bool = True) -> None:
         """Run batches; the store must be open. Without `services` nothing happens by itself (alarms, retention, hints):
@@ -308,12 +315,16 @@ class Engine:
 
     async def _transact(self, batch: Batch) -> None:
         """The transaction of a batch, committed or not at all."""
+        begun = asyncio.get_running_loop().time()
         try:
             async with self.store.batch(single=batch.single) as rows:
                 await batch.run(rows)
+            self.tally.transacted(asyncio.get_running_loop().time() - begun)
         except CommitUnknown as unknown:
             if not await self._committed(unknown):
                 raise StoreFault(f"the commit did not happen: {unknown}") from unknown
+        finally:
+            batch.flow.over()
 
     async def _committed(self, unknown: CommitUnknown) -> bool:
         pause = 0.05
@@ -394,6 +405,7 @@ class Engine:
                 self.nudges.forget(item.command.incarnation)
                 if isinstance(item.command, c.CloseSession):
                     self._alarms.end_sessions()
+        self.tally.settled(batch)
 
     def _defer(self, items: list[Item]) -> None:
         """Commands whose rows are held elsewhere: to the next batch, after some tries a little later, and at last one

@@ -1,5 +1,6 @@
 """What limits do in one batch: who of the ready tasks may start, and who comes back to a lane.
 
+    judge   the breakers of types whose attempts this batch ends (breakers.py)
     pull    leases that this batch ends free slots: as many blocked tasks get their places back
     hold    the limits of all tasks that may be handed out; what another batch holds is not handed out now
     count   what runs, less what this batch ends: a later statement than the hold, so it sees all that is committed
@@ -12,20 +13,24 @@ that changed) is pulled by the service of flow_service.py.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from perdure.core import commands as c
-from perdure.core.limit_rules import Limit, LimitName, Limits, Room, Running, block, limit_of, unblock
+from perdure.core.limit_rules import Limit, LimitName, Limits, Room, Running, block, limit_of, subject_of_type, unblock
 from perdure.core.model import Task
 from perdure.core.rounds import Rounds
 from perdure.core.states import Kind
+from perdure.engine.breakers import MOST_LEFT, Breakers, Left
 from perdure.engine.gather import MAX_ROWS
 from perdure.engine.ledger import Ledger
 from perdure.store.base import Batch as Rows
 from perdure.store.base import Demand
 
 PULL = 200  #: blocked tasks of one subject that a batch puts back
+LONGEST_TURN = 0.1  #: seconds that a batch waits for another one of this server that is counting
 
 Ready = dict[str, list[Task]]
 
@@ -39,7 +44,9 @@ class Known:
         self.limits = Limits()
         self.latest = 0  #: when the last of them was changed
         self.suspects: set[str] = set()  #: subjects that tasks may be blocked on
+        self.left: Left = {}  #: endings that no batch could count yet
         self.steps: dict[str, int] = {}  #: by lane whose first tasks are refused: how many to claim at least
+        self.turn = asyncio.Lock()  #: of the batch that counts
 
     def learn(self, rows: dict[LimitName, Limit]) -> None:
         """These are the limits."""
@@ -47,6 +54,13 @@ class Known:
         self.limits = Limits(rows.values())
         self._rounds.weights = self.limits.shares
         self.latest = max((limit.updated_at for limit in rows.values()), default=self.latest)
+        for name in self.left.keys() - rows.keys():
+            del self.left[name]
+
+    def leave(self, uncounted: Left) -> None:
+        """These endings are for a later batch."""
+        for name, endings in uncounted.items():
+            self.left[name] = [*self.left.get(name, ()), *endings][-MOST_LEFT:]
 
 
 class Flow:
@@ -55,6 +69,8 @@ class Flow:
     def __init__(self, ledger: Ledger, known: Known) -> None:
         self.limits = known.limits
         self.latest = known.latest
+        self.breakers = Breakers(ledger, known.left, known.latest)
+        self.moves = self.breakers.moves
         self.changes: dict[LimitName, Limit | None] = {}  #: limits that this batch changes, as they are then
         self.held: set[LimitName] = set()
         self.denied: dict[LimitName, set[str]] = {}  #: limits that another batch holds, and the lanes that want them
@@ -65,6 +81,8 @@ class Flow:
         self.wake: dict[str, int] = {}  #: by subject: when a rate allows the next start
         self.pulled = 0
         self.used = False  #: limits were looked at
+        self._turn = known.turn
+        self._has_turn = False
         self._ledger = ledger
         self._known = known.rows
         self._suspects = known.suspects
@@ -102,6 +120,11 @@ class Flow:
         if not self.limits and not asked:
             return
         self.used = True
+        await self.breakers.count(rows, self.limits, asked)
+        if self.breakers.news:
+            self.changes |= self.breakers.news
+            self.limits = Limits((self._known | self.breakers.news).values())
+        self.missed.update(map(subject_of_type, self.breakers.uncounted))
         self.looked_at = {lane: len(tasks) for lane, tasks in claimed.items()}
         ended = self._ended()
         back = await self._pull(rows, {subject: slots for subject, slots in ended.items() if subject in self._suspects})
@@ -126,16 +149,20 @@ class Flow:
             for limit, subject in self.limits.of_task(task):
                 if limit.max_running is None:
                     continue
-                slots[subject] = slots.get(subject, 0) + Room(limit, 0, 0, 0).weighs(task.weight)
+                slots[subject] = slots.get(subject, 0) + limit.slots(task.weight)
         return slots
 
     async def _count(self, rows: Rows, subjects: Mapping[str, LimitName]) -> None:
         names = sorted({name for name in subjects.values() if self.limits.get(name) is not None})
-        held = await rows.hold_limits(names) if names else {}
+        if not names:
+            return
+        await self._take_turn()
+        held = await rows.hold_limits(names)
         if not held:
             return
         self.held.update(held)
         counted = {subject: held[name] for subject, name in subjects.items() if name in held}
+        probes = await self.breakers.probes(rows, held)
         running: dict[str, int] = {}
         if any(limit.max_running is not None for limit in counted.values()):
             leased = await rows.running(sorted({name[0] for name in held}))
@@ -143,7 +170,22 @@ class Flow:
         rated = sorted(subject for subject, limit in counted.items() if limit.rate is not None)
         full_at = await rows.buckets(rated) if rated else {}
         for subject, limit in counted.items():
-            self._rooms[subject] = Room(limit, running.get(subject, 0), full_at.get(subject, 0), rows.now)
+            taken, full = running.get(subject, 0), full_at.get(subject, 0)
+            self._rooms[subject] = Room(limit, taken, full, rows.now, probes.get(limit.id))
+
+    async def _take_turn(self) -> None:
+        """Two batches of one server that count at once get in each other's way: one of them holds the limits, and the
+        other one could hand out nothing of what it has freed. Not for long, because this one holds rows that the other
+        one may wait for."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LONGEST_TURN):
+                self._has_turn = await self._turn.acquire()
+
+    def over(self) -> None:
+        """The batch is committed, or is not."""
+        if self._has_turn:
+            self._has_turn = False
+            self._turn.release()
 
     def _free(self, subjects: Iterable[str], asked: Sequence[str], back: Sequence[Task]) -> dict[str, int]:
         """How many blocked tasks of each subject can start, besides those that came back already."""
@@ -159,7 +201,7 @@ class Flow:
                     self.missed.add(subject)
             elif subject in self._suspects or subject in asked:
                 free = min(room.free - here[subject], PULL)
-                if (at := room.next_token_at) is not None:
+                if (at := room.next_start_at) is not None:
                     self.wake[subject] = at
             else:
                 free = 0
@@ -211,8 +253,9 @@ class Flow:
                 elif (subject := self._refusing(task, subjects)) is not None:
                     refused.append((task, subject))
                 else:
-                    for subject in subjects:
+                    for limit, subject in limited:
                         self._rooms[subject].take(task.weight)
+                        self.breakers.admit(limit.id, task)
                     admitted[lane].append(task)
         return admitted, refused
 
@@ -238,11 +281,13 @@ class Flow:
             blocked.add(subject)
             self.blocked.setdefault(task.lane, set()).add(subject)
             self.exhausted.discard(subject)
-            if (at := room.next_token_at) is not None:
+            if (at := room.next_start_at) is not None:
                 self.wake[subject] = at
 
     async def flush(self, rows: Rows) -> None:
-        """Write the tokens that were taken."""
+        """Write the tokens that were taken, and the probes that have started."""
+        await self.breakers.flush(rows)
+        self.changes |= self.breakers.news
         full_at = {subject: room.full_at for subject, room in self._rooms.items() if room.started}
         if full_at:
             await rows.put_buckets(full_at)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from perdure.core import commands as c
 from perdure.core.errors import NotFound, PerdureError
-from perdure.core.limit_rules import Limit, LimitName, pause, put
+from perdure.core.limit_rules import Limit, LimitName, pause, put, switch
 from perdure.engine.gather import Item
 from perdure.store.base import Batch as Rows
 
@@ -19,7 +19,7 @@ _MOST_DEFERRALS = 3
 
 async def serve(batch: Batch, rows: Rows, work: dict[type, list[tuple[Item, Any]]]) -> list[str]:
     """Do all that commands ask about limits; the subjects to look at."""
-    for kind in (c.PutLimit, c.PauseLimit, c.DeleteLimit):
+    for kind in (c.PutLimit, c.PauseLimit, c.DeleteLimit, c.SwitchBreaker):
         for item, command in work.get(kind, ()):
             outcome: c.Outcome | None
             try:
@@ -50,6 +50,9 @@ async def _change(batch: Batch, rows: Rows, item: Item, command: c.LimitChange) 
             if known is None:
                 raise NotFound("there is no such limit", field="name")
             after = None
+        case c.SwitchBreaker(open=open_, note=note):
+            after = switch(known, open_, note, now)
+            batch.flow.breakers.moved(after)
     await _write(rows, name, known, after)
     batch.flow.changes[name] = after
     return c.LimitIs(after)

@@ -62,7 +62,8 @@ class FlowService:
         return self._version != _NEVER
 
     def is_limited(self, task: Task) -> bool:
-        return any(True for _ in self.known.limits.of_task(task))
+        """Whether the end of its lease has to be looked at: it frees something, or a breaker counts it."""
+        return any(True for _ in self.known.limits.of(task.namespace, task.queue, task.type, task.concurrency_key))
 
     def lanes_freed(self, items: Sequence[Item], lanes: Iterable[str]) -> set[str]:
         """Those of `lanes` in which these commands may make room: polls that wait there get it in the same batch."""
@@ -75,6 +76,8 @@ class FlowService:
         """A batch is committed."""
         if flow.changes:
             self._take_over(flow)
+        flow.breakers.report()
+        self.known.leave(flow.breakers.uncounted)
         if not flow.used:
             return
         now = asyncio.get_running_loop().time()
@@ -162,5 +165,4 @@ class FlowService:
             self._search = False
         now = asyncio.get_running_loop().time()
         self.known.suspects.update(subjects)
-        for subject in subjects:
-            self._due.setdefault(subject, now)
+        self._due.update(dict.fromkeys(subjects, now))

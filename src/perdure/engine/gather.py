@@ -37,12 +37,14 @@ _CLASS: dict[type, int] = {
     c.Reset: _CANCEL,
     c.PutSchedule: _CANCEL,
     c.PauseSchedule: _CANCEL,
+    c.UpdateSchedule: _CANCEL,
     c.TriggerSchedule: _CANCEL,
     c.BackfillSchedule: _CANCEL,
     c.DeleteSchedule: _CANCEL,
     c.PutLimit: _CANCEL,
     c.PauseLimit: _CANCEL,
     c.DeleteLimit: _CANCEL,
+    c.SwitchBreaker: _CANCEL,
     c.Ring: _CHORE,
     c.Reap: _CHORE,
     c.Pull: _CHORE,
@@ -98,6 +100,10 @@ class Gatherer:
 
     def __bool__(self) -> bool:
         return any(self._queues)
+
+    def __len__(self) -> int:
+        """Commands that wait."""
+        return sum(map(len, self._queues))
 
     def put(self, commands: Sequence[c.Command], future: asyncio.Future[list[c.Outcome]]) -> None:
         request = Request(len(commands), future)

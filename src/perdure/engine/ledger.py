@@ -7,9 +7,12 @@ columns of a run are written before its row closes, which takes them along.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
+from typing import Any
 
+from perdure.core import search_keys
+from perdure.core.compensations import owed
 from perdure.core.effects import (
     Append,
     Arrive,
@@ -28,10 +31,11 @@ from perdure.core.effects import (
 )
 from perdure.core.failures import is_dead
 from perdure.core.groups import result_page
-from perdure.core.model import Attempt, Task
+from perdure.core.model import Attempt, Task, unpack
 from perdure.core.run import Message, Page, Run
 from perdure.core.states import State
 from perdure.store.base import Batch
+from perdure.store.search import Entry
 
 
 class Overtaken(Exception):
@@ -39,7 +43,9 @@ class Overtaken(Exception):
     look again."""
 
 
-class _Write(IntEnum):
+class Write(IntEnum):
+    """How a row is written; of two ways the later one here covers both."""
+
     LEASE = 1
     CHANGE = 2
     CLOSE = 3
@@ -47,12 +53,12 @@ class _Write(IntEnum):
     INSERT = 5
 
 
-_WRITES: dict[type, _Write] = {
-    Lease: _Write.LEASE,
-    Change: _Write.CHANGE,
-    Close: _Write.CLOSE,
-    Delete: _Write.DELETE,
-    Insert: _Write.INSERT,
+_WRITES: dict[type, Write] = {
+    Lease: Write.LEASE,
+    Change: Write.CHANGE,
+    Close: Write.CLOSE,
+    Delete: Write.DELETE,
+    Insert: Write.INSERT,
 }
 
 
@@ -64,10 +70,11 @@ class Ledger:
         self.rows: dict[bytes, Task] = {}
         self.runs: dict[bytes, Run] = {}
         self.inboxes: dict[bytes, list[Message]] = {}  #: of runs whose turn is looked at
-        self._writes: dict[bytes, _Write] = {}
+        self._writes: dict[bytes, Write] = {}
         self._before: dict[bytes, Task | None] = {}  #: of rows that are written: what they were
-        self._attempts: list[Attempt] = []
+        self.attempts: list[Attempt] = []  #: that did not end their tasks
         self._put: dict[bytes, None] = {}  #: runs to write
+        self._found_by: dict[bytes, bytes | None] = {}  #: of these: the search attributes that the database has
         self.first_pages: dict[bytes, Page] = {}  #: of histories that begin with this batch
         self._pages: list[Page] = []
         self._arrived: dict[bytes, list[Arrive]] = {}  #: results of calls, by group
@@ -77,6 +84,7 @@ class Ledger:
         self._passed_on: list[PassOn] = []
         self._continued: set[bytes] = set()  #: runs that close, and are followed by another one
         self._alarm: int | None = None  #: of leases that are written
+        self._leased: list[tuple[Task, Task]] = []  #: by leases that are written: what each row was, and is
 
     def load(self, tasks: Iterable[Task]) -> None:
         """Rows as the database has them; a row that is known already keeps its pending value."""
@@ -93,8 +101,10 @@ class Ledger:
                 continue
             match effect:
                 case Record(attempt):
-                    self._attempts.append(attempt)
+                    self.attempts.append(attempt)
                 case PutRun(run):
+                    known = self.runs.get(run.id)
+                    self._found_by.setdefault(run.id, None if known is None else known.search_attributes)
                     self.runs[run.id] = run
                     self._put[run.id] = None
                 case Append(page):
@@ -113,29 +123,37 @@ class Ledger:
                 case PassOn():
                     self._passed_on.append(effect)
 
-    def _write(self, task: Task, write: _Write) -> None:
+    def _write(self, task: Task, write: Write) -> None:
         before = self._writes.get(task.id)
         self._before.setdefault(task.id, self.rows.get(task.id))
         if before is not None:
-            if before is _Write.INSERT and write in (_Write.CLOSE, _Write.DELETE):
+            if before is Write.INSERT and write in (Write.CLOSE, Write.DELETE):
                 raise AssertionError("a task cannot be made and closed in one batch")
             write = max(write, before)
         self._writes[task.id] = write
         self.rows[task.id] = task
 
-    def leased(self, tasks: Iterable[Task]) -> None:
-        """Leases that are written already."""
-        for task in tasks:
+    def leased(self, tasks: Iterable[tuple[Task, Task]]) -> None:
+        """Leases that are written already: what each row was, and is."""
+        for before, task in tasks:
             self.rows[task.id] = task
+            self._leased.append((before, task))
             self._alarm = task.wake_at if self._alarm is None else min(self._alarm, task.wake_at or self._alarm)
 
-    def _written(self, write: _Write) -> list[Task]:
+    def changes(self) -> Iterator[tuple[Write, Task | None, Task]]:
+        """All rows that this batch writes: how, what each was (None: nothing), and is."""
+        for task_id, write in self._writes.items():
+            yield write, self._before[task_id], self.rows[task_id]
+        for before, task in self._leased:
+            yield Write.LEASE, before, task
+
+    def _written(self, write: Write) -> list[Task]:
         return [self.rows[task_id] for task_id, kind in self._writes.items() if kind is write]
 
     @property
     def closed(self) -> list[Task]:
         """Tasks that this batch closes and keeps."""
-        return self._written(_Write.CLOSE)
+        return self._written(Write.CLOSE)
 
     def ended(self) -> list[Task]:
         """Tasks whose leases this batch ends, as they were."""
@@ -145,13 +163,13 @@ class Ledger:
     @property
     def made(self) -> list[Task]:
         """Tasks that this batch makes."""
-        return self._written(_Write.INSERT)
+        return self._written(Write.INSERT)
 
     @property
     def put_off(self) -> list[Task]:
         """Tasks of which an attempt ended in this batch, and that are open."""
-        ids = dict.fromkeys(attempt.task_id for attempt in self._attempts)
-        return [self.rows[task_id] for task_id in ids if self._writes.get(task_id) is _Write.CHANGE]
+        ids = dict.fromkeys(attempt.task_id for attempt in self.attempts)
+        return [self.rows[task_id] for task_id in ids if self._writes.get(task_id) is Write.CHANGE]
 
     def became_ready(self) -> tuple[list[Task], list[Task]]:
         """New tasks that are ready, whole; and older tasks that became ready."""
@@ -160,9 +178,9 @@ class Ledger:
         for task_id, write in self._writes.items():
             task = self.rows[task_id]
             if task.place is not None and task.state == State.ENQUEUED:
-                if write is _Write.INSERT:
+                if write is Write.INSERT:
                     new.append(task)
-                elif write is _Write.CHANGE:
+                elif write is Write.CHANGE:
                     older.append(task)
         return new, older
 
@@ -178,20 +196,20 @@ class Ledger:
 
     async def flush(self, batch: Batch) -> None:
         """Write everything: a fixed number of statements, whatever the number of rows."""
-        new = [self.runs[i] for i in self._put if self._writes.get(i) is _Write.INSERT]
-        if known := [self.runs[i] for i in self._put if self._writes.get(i) is not _Write.INSERT]:
+        new = [self.runs[i] for i in self._put if self._writes.get(i) is Write.INSERT]
+        if known := [self.runs[i] for i in self._put if self._writes.get(i) is not Write.INSERT]:
             await batch.put_runs(known)
         for write, verb in (
-            (_Write.CLOSE, batch.close),
-            (_Write.DELETE, batch.delete),
-            (_Write.LEASE, batch.lease),
-            (_Write.CHANGE, batch.change),
-            (_Write.INSERT, batch.insert),
+            (Write.CLOSE, batch.close),
+            (Write.DELETE, batch.delete),
+            (Write.LEASE, batch.lease),
+            (Write.CHANGE, batch.change),
+            (Write.INSERT, batch.insert),
         ):
             tasks = self._written(write)
             if tasks:
                 await verb(tasks)
-        kept = [attempt for attempt in self._attempts if self._writes.get(attempt.task_id) is not _Write.DELETE]
+        kept = [attempt for attempt in self.attempts if self._writes.get(attempt.task_id) is not Write.DELETE]
         if kept:
             await batch.record(kept)
         if new:
@@ -204,15 +222,32 @@ class Ledger:
             await batch.copy_pages(self._copies)
         await self._flush_inboxes(batch)
         await self._flush_failures(batch)
+        await self._flush_attributes(batch)
 
     async def _flush_failures(self, batch: Batch) -> None:
-        """What failed for good goes into its group; what was repeated is not counted there any more."""
-        dead = [task for task in self._written(_Write.CLOSE) if is_dead(task) and task.id not in self._continued]
+        """What failed for good goes into its group; what was repeated is not counted there any more. Runs that owe
+        compensations say so."""
+        dead = [task for task in self._written(Write.CLOSE) if is_dead(task) and task.id not in self._continued]
         if dead:
             await batch.mark_failed(dead)
-        again = {old: task.id for task in self._written(_Write.INSERT) if (old := task.retry_of) is not None}
+        runs = (self.runs[task.id] for task in self._written(Write.CLOSE) if task.id in self._put)
+        if owing := {run.id: what for run in runs if (what := owed(run)) is not None}:
+            await batch.mark_owing(owing)
+        again = {old: task.id for task in self._written(Write.INSERT) if (old := task.retry_of) is not None}
         if again:
             await batch.mark_retried(again)
+
+    async def _flush_attributes(self, batch: Batch) -> None:
+        """What runs are found by, of those where it is new, or whose rows close."""
+        entries: list[Entry] = []
+        for run_id, known in self._found_by.items():
+            packed, closes = self.runs[run_id].search_attributes, self._writes.get(run_id) is Write.CLOSE
+            if packed != known or (closes and packed is not None):
+                attributes = {} if packed is None else unpack(packed, dict[str, Any])
+                namespace = self.rows[run_id].namespace
+                entries.append(Entry(run_id, namespace, closes, search_keys.entries(attributes)))
+        if entries:
+            await batch.put_attributes(entries)
 
     async def _flush_inboxes(self, batch: Batch) -> None:
         if self._posted:

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from perdure.core import commands as c
 from perdure.core import outbox
+from perdure.core.limit_rules import Limit
 from perdure.core.model import SECOND
 from perdure.core.outbox import Cursor, OutboxEvent
 from perdure.core.streams import Chunk
@@ -50,14 +51,19 @@ def _events_of(ledger: Ledger, namespaces: frozenset[str]) -> list[OutboxEvent]:
     return [event for event in found if event is not None]
 
 
-async def publish(rows: Rows, ledger: Ledger, succeeded: Set[bytes], namespaces: frozenset[str]) -> set[str]:
+async def publish(
+    rows: Rows, ledger: Ledger, succeeded: Set[bytes], moved: Iterable[Limit], namespaces: frozenset[str]
+) -> set[str]:
     """Write the events of a batch in its transaction, and say which of these namespaces may have some. Of which the
-    jobs are that succeeded without a look at their rows, only the store knows."""
+    jobs are that succeeded without a look at their rows, only the store knows. `moved` are limits with breakers that
+    opened or closed."""
     published: set[str] = set()
     if succeeded:
         await rows.publish_closed(outbox.SUCCEEDED, succeeded, namespaces)
         published.update(namespaces)
-    if events := _events_of(ledger, namespaces):
+    events = _events_of(ledger, namespaces)
+    events += [outbox.moved(limit) for limit in moved if limit.namespace in namespaces]
+    if events:
         await rows.publish(events)
         published.update(event.namespace for event in events)
     return published

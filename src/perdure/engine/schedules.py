@@ -235,6 +235,8 @@ class Schedules:
                 return c.Scheduled(row.id, "deleted")
             case c.PutSchedule():
                 effects = schedules.replace(row, command, now)
+            case c.UpdateSchedule():
+                effects = schedules.update(row, command, now)
             case c.PauseSchedule():
                 effects = schedules.pause(row, command, now)
             case c.BackfillSchedule():
@@ -285,7 +287,7 @@ class Schedules:
         return taken
 
 
-_CHANGES = (c.PauseSchedule, c.TriggerSchedule, c.BackfillSchedule, c.DeleteSchedule)
+_CHANGES = (c.UpdateSchedule, c.PauseSchedule, c.TriggerSchedule, c.BackfillSchedule, c.DeleteSchedule)
 
 
 def _unknown(schedule_id: str) -> NotFound:

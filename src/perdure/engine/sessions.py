@@ -10,8 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from perdure.core import commands as c
+from perdure.core import pulse
 from perdure.core.errors import Conflict, PerdureError
 from perdure.core.model import SECOND, Task, WorkerSession
+from perdure.engine.pulse import take
 from perdure.store.base import Batch as Rows
 
 if TYPE_CHECKING:
@@ -58,11 +60,15 @@ async def _open(rows: Rows, command: c.OpenSession) -> None:
 
 
 async def _close(rows: Rows, command: c.CloseSession) -> None:
-    """With an epoch: nothing, if the process has connected again since."""
+    """Somebody knows that the process is gone; with an epoch only its connection broke, which means nothing if it has
+    connected again since, or is known to end anyway."""
     known = await rows.lock_session(command.incarnation)
-    if known is None or (command.epoch is not None and known.epoch != command.epoch):
+    if known is None:
         return
-    known.ends_at = rows.now
+    if command.epoch is not None and (known.epoch != command.epoch or known.ends_at is not None):
+        return
+    seen = await take(rows) or await rows.pulse()  # it tells later what was noted before an outage
+    known.ends_at = rows.now if command.epoch is None else pulse.silent(seen, rows.now)
     await rows.put_session(known)
 
 
@@ -70,7 +76,11 @@ async def reap(rows: Rows, limit: int) -> list[Task]:
     """At most `limit` leased tasks of sessions that end; sessions with none left are deleted."""
     tasks: list[Task] = []
     ended: list[int] = []
-    for session in await rows.ending_sessions(MAX_ENDING):
+    ending = await rows.ending_sessions(MAX_ENDING)
+    if ending:
+        seen = await rows.pulse()
+        ending = [session for session in ending if pulse.may_end(seen, session.ends_at or 0, rows.now)]
+    for session in ending:
         if len(tasks) >= limit:
             break
         found = await rows.leased_by(session.incarnation, limit - len(tasks))

@@ -13,6 +13,7 @@ import random
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from perdure.core import outbox, webhooks
 from perdure.core.event_views import document
@@ -21,8 +22,10 @@ from perdure.core.outbox import OutboxEvent
 from perdure.core.webhooks import Webhook
 from perdure.engine.nats import SCHEME, NatsSender
 from perdure.engine.outbox import LOOK, Outbox
-from perdure.engine.post import Sender
 from perdure.store.base import Store, StoreFault
+
+if TYPE_CHECKING:
+    from perdure.engine.post import Sender
 
 log = logging.getLogger("perdure.webhooks")
 
@@ -40,7 +43,8 @@ class Webhooks:
     name = "webhooks"
 
     def __init__(self, store: Store, outbox: Outbox, now: Callable[[], int], *, private: bool) -> None:
-        self.sender = Sender(private=private)
+        self.private = private
+        self.sender: Sender | None = None  #: from the first message on
         self._nats = NatsSender()
         self._store = store
         self._outbox = outbox
@@ -72,7 +76,8 @@ class Webhooks:
             async with asyncio.timeout(_STOP_SECONDS):
                 for hook in list(self._held.values()):
                     await self._release(hook)
-        await self.sender.close()
+        if self.sender is not None:
+            await self.sender.close()
         await self._nats.close()
 
     def changed(self, id: str) -> None:
@@ -89,6 +94,10 @@ class Webhooks:
         publish to one stream: there it is told apart by the endpoint, too."""
         if hook.url.startswith(SCHEME):
             return await self._nats.send(hook.url, type, f"{hook.id}/{id}", body)
+        if self.sender is None:
+            from perdure.engine.post import Sender  # an HTTP client takes 0.2 s to load, and few servers send
+
+            self.sender = Sender(private=self.private)
         return await self.sender.send(hook.url, hook.secret, id, body, self._now() // SECOND)
 
     async def _send_all(self, id: str, now: int) -> None:

@@ -37,7 +37,7 @@ _CALLS = {
         "sqlite3.*", "psycopg.*", "psycopg2.*", "asyncpg.*", "pymysql.*", "MySQLdb.*", "aiosqlite.*", "sqlalchemy.*",
         "pymongo.*", "motor.*", "redis.*", "smtplib.*", "imaplib.*", "poplib.*", "boto3.*", "botocore.*",
         "google.cloud.*", "azure.*", "kafka.*", "confluent_kafka.*", "aiokafka.*", "pika.*", "aio_pika.*", "celery.*",
-        "stripe.*", "twilio.*", "sendgrid.*", "slack_sdk.*", "openai.*", "anthropic.*", "elasticsearch.*",
+        "stripe.*", "twilio.*", "sendgrid.*", "slack_sdk.*", "elasticsearch.*",
     ),
 }  # fmt: skip
 

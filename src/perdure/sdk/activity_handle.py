@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from perdure.client.base import Service
 from perdure.core.errors import from_problem
 from perdure.core.messages import Beat, Complete, Completion, Heartbeat
 from perdure.core.model import Failure, Payloads, Progress
 from perdure.core.workflow_messages import CompleteActivity
-from perdure.sdk.converter import Converter
 from perdure.sdk.failure import to_failure
 from perdure.sdk.handle import Runner
 from perdure.sdk.hints import of_value
-
-
-class _Client(Protocol):
-    converter: Converter
-
-    async def service(self) -> Service: ...
+from perdure.sdk.part import AsyncPart
 
 
 class AsyncActivityHandle:
     """Ends one attempt by its token, or the running attempt by its ids; made by `get_activity_handle`."""
 
     def __init__(
-        self, client: _Client, token: bytes | None, workflow_id: str | None, activity_id: str | None, run_id: str | None
+        self,
+        client: AsyncPart,
+        token: bytes | None,
+        workflow_id: str | None,
+        activity_id: str | None,
+        run_id: str | None,
     ) -> None:
         if (token is None) == (workflow_id is None or activity_id is None):
             raise TypeError("give the token, or workflow_id and activity_id")

@@ -1,4 +1,4 @@
-"""An action on many jobs in the hand of who began it."""
+"""An action on many jobs, or runs, in the hand of who began it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class AsyncBulk:
 
         view = await patiently(ask, lambda view: view.closed_at is not None, limit)
         if view.closed_at is None:
-            raise WaitTimeout(f"the action is at {view.done + view.failed} of {view.total} jobs")
+            raise WaitTimeout(f"the action is at {view.done + view.failed} of {view.total}")
         return view
 
     async def status(self) -> BulkView:

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from perdure.core.durations import Duration, seconds
 from perdure.core.errors import InvalidArgument
-from perdure.core.messages import TimeoutOptions
+from perdure.core.messages import TRACE_HEADERS, TimeoutOptions
 from perdure.core.model import DEFAULT_RETRY, RetryPolicy
 from perdure.core.turn_commands import ScheduleActivity, StartChildWorkflow
 from perdure.sdk import operations
@@ -25,6 +25,7 @@ from perdure.sdk.operations import ActivityHandle, ChildHandle, Handle, StepHand
 from perdure.sdk.retry import AfterError, retry_policy
 from perdure.sdk.steps import StepCall
 from perdure.sdk.task import Task, place
+from perdure.sdk.workflow_info import Info
 
 if TYPE_CHECKING:
     from perdure.sdk.workflow_context import WorkflowContext
@@ -57,7 +58,8 @@ def step(
         result = result_of(function)
 
     def begin() -> StepHandle:
-        call = StepCall(ctx.number("step"), name, function, args, retry, after_error, limit, result)
+        number, trace = ctx.number("step"), trace_of(ctx.info)
+        call = StepCall(number, name, function, args, retry, after_error, limit, result, trace)
         return operations.claim(ctx, call)
 
     return begin
@@ -95,8 +97,9 @@ def activity(
     queue: str | None,
     priority: int | None,
     activity_id: str,
+    counted: tuple[str, int | None] = ("", None),
 ) -> Callable[[], ActivityHandle]:
-    command = scheduled(ctx, task, payload, times, retries, queue, priority, activity_id)
+    command = scheduled(ctx, task, payload, times, retries, queue, priority, activity_id, counted)
     result = task.result if isinstance(task, Task) else ANY
 
     def begin() -> ActivityHandle:
@@ -115,12 +118,15 @@ def scheduled(
     queue: str | None,
     priority: int | None,
     activity_id: str,
+    counted: tuple[str, int | None] = ("", None),
 ) -> ScheduleActivity:
-    """The command, with what the @task says where nothing else is said."""
+    """The command, with what the @task says where nothing else is said. `counted` is what limits see of it: its
+    concurrency key and its weight."""
     known = task if isinstance(task, Task) else None
     if known is None and (not isinstance(task, str) or not task):
         raise InvalidArgument(f"{task!r} is no task", field="task", limit="a @task, or the name of one")
     retry = None if retries is None else retry_policy(retries, "retries")
+    concurrency_key, weight = counted
     declared = (known.timeouts if known else None) or _NO_TIMES
     defaults = (declared.schedule_to_start, declared.start_to_close, declared.schedule_to_close, declared.heartbeat)
     to_start, run, whole, heartbeat = (
@@ -133,13 +139,21 @@ def scheduled(
         activity_type=known.name if known else str(task),
         task_queue=queue or (known.queue if known else "default"),
         input=ctx.converter.to_payloads(payload, "payload", known.payload if known else ANY),
+        header=trace_of(ctx.info),
         schedule_to_start=to_start,
         start_to_close=run,
         schedule_to_close=whole,
         heartbeat=heartbeat,
         retry=retry or (known.retry if known else None),
         priority=priority or (known.priority if known else 3),
+        concurrency_key=concurrency_key,
+        weight=(known.weight if known else 1) if weight is None else weight,
     )
+
+
+def trace_of(info: Info) -> dict[str, str]:
+    """The headers by which what a run starts is of its trace."""
+    return {name: info.headers[name] for name in TRACE_HEADERS if name in info.headers}
 
 
 _FIELDS = ("schedule_to_start", "start_to_close", "schedule_to_close", "heartbeat")
@@ -198,6 +212,7 @@ def child(
         workflow_id=workflow_id or "",
         task_queue=queue or (known.queue if known else ctx.info.queue),
         input=ctx.converter.to_payloads(payload, "payload", known.payload if known else ANY),
+        header=trace_of(ctx.info),
         execution_timeout=whole or (known.execution_timeout if known else None),
         run_timeout=one or (known.run_timeout if known else None),
         retry=retry or (known.retry if known else None),

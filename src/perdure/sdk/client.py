@@ -46,11 +46,13 @@ from perdure.sdk.failures import AsyncFailures
 from perdure.sdk.handle import LONGEST_WAIT, OUTAGE_SECONDS, AsyncJob
 from perdure.sdk.hints import ANY, of_value
 from perdure.sdk.limits import AsyncLimits
+from perdure.sdk.middleware import Middleware
 from perdure.sdk.mint import mint_id, mint_ids
+from perdure.sdk.owners import AsyncOwners
 from perdure.sdk.plugin import DataConverter
 from perdure.sdk.schedules import AsyncSchedules
+from perdure.sdk.search import AsyncSearches
 from perdure.sdk.task import REGISTRY, R, Task
-from perdure.sdk.transaction import Call, Value, enqueue_call, run, run_async
 
 COALESCED = 500
 """Most tasks that share a request: more makes an answer later, not cheaper."""
@@ -88,13 +90,15 @@ class TaskOptions(TypedDict, total=False):
 
 class TaskFilter(TypedDict, total=False):
     """Which tasks a list shows. `failure_group` shows the dead letters of a group that nobody has retried; `limit` (50
-    by default, at most 1,000) is the size of a page."""
+    by default, at most 1,000) is the size of a page. `query` (docs/search.md) is one more filter, and may say another
+    order; a page of a query may be short, or empty, although more follow."""
 
     state: str | None
     queue: str | None
     type: str | None
     since: datetime | None
     failure_group: str | None
+    query: str
     limit: int
     cursor: str | None
 
@@ -105,7 +109,7 @@ class Edit(TypedDict, total=False):
     payload: object
 
 
-class AsyncClient(AsyncEvents, AsyncFailures, AsyncLimits, AsyncSchedules):
+class AsyncClient(AsyncEvents, AsyncFailures, AsyncLimits, AsyncOwners, AsyncSchedules, AsyncSearches):
     """A client for one namespace, over any Service. Its calls raise the errors of core/errors.py. Of its
     `converters` the first one writes values, and all of them read."""
 
@@ -116,11 +120,13 @@ class AsyncClient(AsyncEvents, AsyncFailures, AsyncLimits, AsyncSchedules):
         coalesce: bool = True,
         identity: str = "",
         converters: Sequence[DataConverter] = (),
+        middleware: Sequence[Middleware] = (),
     ) -> None:
         self._service = service
         self.converter = Converter(converters)
         self._coalesce = coalesce
         self.identity = identity
+        self._middleware = tuple(middleware)
         self._batcher = Batcher(self._send_gathered, _waiting_size, most=COALESCED, most_bytes=_REQUEST_BYTES)
         # A transaction somewhere may hold a key for seconds: what has none must not wait behind it.
         self._keyed = Batcher(self._send_gathered, _waiting_size, most=COALESCED, most_bytes=_REQUEST_BYTES)
@@ -186,6 +192,7 @@ class AsyncClient(AsyncEvents, AsyncFailures, AsyncLimits, AsyncSchedules):
         """
         own = _own(task)
         template = _template(task, own, options)
+        template.headers = self.headers_of(template.type, template.headers)
         slots = asyncio.Semaphore(_BULK_REQUESTS)
         requests: list[asyncio.Task[list[Enqueued]]] = []
 
@@ -218,62 +225,23 @@ class AsyncClient(AsyncEvents, AsyncFailures, AsyncLimits, AsyncSchedules):
             jobs.extend(self._job(item, own) for item in answer)
         return jobs
 
-    async def enqueue_in(
-        self,
-        connection: object,
-        task: Task[..., R] | str,
-        payload: object = None,
-        *,
-        idempotency_key: str | None = None,
-        **options: Unpack[TaskOptions],
-    ) -> AsyncJob[R]:
-        """A job that exists if the transaction commits that `connection` is in, and never did if it rolls back. Its
-        database is the PostgreSQL one of Perdure's store; whether there is a server does not matter here.
-
-        `connection` is an asyncpg or psycopg 3 (async) connection, or a SQLAlchemy AsyncConnection or AsyncSession;
-        TypeError otherwise. Everything else is as in `enqueue`, which this raises the errors of; but an error that the
-        database tells (IdempotencyConflict, mostly) has ended the transaction, or the savepoint around the call.
-        PermissionDenied when its role may not, Conflict when the database has no schema for it.
-        """
-        call, own = self._call(task, payload, idempotency_key, options)
-        return self._made(await run_async(connection, call), own)
-
-    def enqueue_blocking_in(
-        self,
-        connection: object,
-        task: Task[..., R] | str,
-        payload: object,
-        idempotency_key: str | None,
-        options: TaskOptions,
-    ) -> AsyncJob[R]:
-        """`enqueue_in` on a connection whose methods block, for Perdure.enqueue_in."""
-        call, own = self._call(task, payload, idempotency_key, options)
-        return self._made(run(connection, call), own)
-
-    def _call(
-        self, task: Task[..., Any] | str, payload: object, idempotency_key: str | None, options: TaskOptions
-    ) -> tuple[Call, Task[..., Any] | None]:
-        new, own = self._new(task, payload, idempotency_key, options)
-        return enqueue_call(self._arguments(new)), own
-
-    def _made(self, row: tuple[Any, ...], own: Task[..., R] | None) -> AsyncJob[R]:
-        task_id, duplicate = row
-        return AsyncJob(self, task_id, duplicate, ANY if own is None else own.result)
-
-    def _arguments(self, new: NewTask) -> dict[str, Value]:
-        """Those of the SQL function that enqueues. To check and pack a task is a server's business."""
-        raise NotImplementedError
-
     def _new(
         self, task: Task[..., Any] | str, payload: object, idempotency_key: str | None, options: TaskOptions
     ) -> tuple[NewTask, Task[..., Any] | None]:
         """The item that an enqueue sends, and the task if this process has it."""
         own = _own(task)
         new = _template(task, own, options)
+        new.headers = self.headers_of(new.type, new.headers)
         hint = of_value(payload) if own is None else own.payload
         new.payload = self.converter.to_payloads(payload, "payload", hint)
         new.idempotency_key = idempotency_key
         return new, own
+
+    def headers_of(self, name: str, given: dict[str, str]) -> dict[str, str]:
+        headers = dict(given) if self._middleware else given
+        for middleware in self._middleware:
+            middleware.before_enqueue(name, headers)
+        return headers
 
     def job(self, id: str, task: Task[..., R] | None = None) -> AsyncJob[R]:
         """The handle of a task whose id is known; asks nobody. With its @task the result has the type that the function
@@ -304,9 +272,9 @@ class AsyncClient(AsyncEvents, AsyncFailures, AsyncLimits, AsyncSchedules):
         """The queues that hold open tasks or are polled, by name, and about how much waits in each."""
         return (await (await self.service()).queues(ListQueues())).queues
 
-    async def workers(self) -> list[WorkerView]:
-        """The registered worker processes, oldest first."""
-        return (await (await self.service()).workers(ListWorkers())).workers
+    async def workers(self, running: int = 0) -> list[WorkerView]:
+        """The registered worker processes, oldest first, each with so many (100 at most) of the tasks that it holds."""
+        return (await (await self.service()).workers(ListWorkers(running))).workers
 
     def _job(self, answer: Enqueued, own: Task[..., R] | None) -> AsyncJob[R]:
         if answer.error is not None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
 
-from perdure.client.base import Service
 from perdure.core.event_messages import (
     AddWebhook,
     DeadLetterView,
@@ -26,23 +24,16 @@ from perdure.core.event_messages import (
     StreamPage,
     WebhookView,
 )
-from perdure.sdk.converter import Converter
 from perdure.sdk.handle import patiently
+from perdure.sdk.part import AsyncPart, Part
 from perdure.sdk.stream import Chunk, blocking, value_of
-
-T = TypeVar("T")
 
 _PAGE = 500  #: events
 _CHUNKS = 100  #: of which each may have 64 KiB
 
 
-class AsyncEvents:
+class AsyncEvents(AsyncPart):
     """A part of AsyncClient."""
-
-    converter: Converter
-
-    async def service(self) -> Service:
-        raise NotImplementedError
 
     async def record_events(self, on: bool = True) -> FeedView:
         """Begin, or end, to record the events of the namespace: all servers do within a second or two. Raises Conflict
@@ -116,13 +107,10 @@ class AsyncEvents:
         return (await (await self.service()).webhook_dead_letters(ListDeadLetters(id, limit))).letters
 
 
-class Events:
+class Events(Part):
     """What Perdure can do about events: the calls of AsyncEvents, each of which blocks."""
 
     _app: AsyncEvents
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        raise NotImplementedError
 
     def record_events(self, on: bool = True) -> FeedView:
         """See AsyncEvents.record_events."""

@@ -3,11 +3,9 @@ Perdure."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from datetime import datetime
-from typing import Any, Literal, TypedDict, TypeVar, Unpack
+from typing import Literal, TypedDict, Unpack
 
-from perdure.client.base import Service
 from perdure.core.doctor_messages import Doctor, DoctorReply
 from perdure.core.failure_messages import (
     BulkFilter,
@@ -18,10 +16,10 @@ from perdure.core.failure_messages import (
     ListFailures,
     StartBulk,
 )
+from perdure.core.signal_messages import GoldenSignals, GoldenSignalsReply
 from perdure.sdk.bulk import AsyncBulk, Bulk
+from perdure.sdk.part import AsyncPart, Part
 from perdure.sdk.run_handle import request_id
-
-T = TypeVar("T")
 
 
 class JobFilter(TypedDict, total=False):
@@ -34,6 +32,7 @@ class JobFilter(TypedDict, total=False):
     since          created then or later
     failure_group  dead letters of this group; see `failures`
     error          dead letters whose error has this type, such as "ValueError"
+    query          docs/search.md, without ORDER BY
     """
 
     state: str | None
@@ -42,13 +41,27 @@ class JobFilter(TypedDict, total=False):
     since: datetime | None
     failure_group: str | None
     error: str | None
+    query: str
 
 
-class AsyncFailures:
+class OpenRuns(TypedDict, total=False):
+    """Which open workflow runs an action is about; conjunctive, and at least one of these is needed.
+
+    state        ENQUEUED, LEASED, RETRY_WAIT or WAITING
+    queue, type  of the runs
+    since        started then or later
+    query        docs/search.md, without ORDER BY
+    """
+
+    state: str | None
+    queue: str | None
+    type: str | None
+    since: datetime | None
+    query: str
+
+
+class AsyncFailures(AsyncPart):
     """A part of AsyncClient."""
-
-    async def service(self) -> Service:
-        raise NotImplementedError
 
     async def failures(self, type: str | None = None, limit: int = 50) -> list[FailureGroup]:
         """Jobs and workflow runs that failed for good and that nobody has retried, grouped by type, type of the error
@@ -74,7 +87,24 @@ class AsyncFailures:
         """Delete all closed jobs that pass, before their retention is over. Like `retry_tasks`."""
         return await self._begin("delete", filter, key)
 
-    async def _begin(self, action: str, filter: JobFilter, key: str | None, reason: str = "") -> AsyncBulk:
+    async def count_runs(self, action: Literal["cancel", "terminate"], **filter: Unpack[OpenRuns]) -> BulkView:
+        """As `count_tasks`, of open workflow runs."""
+        body = StartBulk(f"{action}_runs", BulkFilter(**filter), dry_run=True)
+        return await (await self.service()).start_bulk(body)
+
+    async def cancel_workflows(
+        self, reason: str = "", *, key: str | None = None, **filter: Unpack[OpenRuns]
+    ) -> AsyncBulk:
+        """Ask the code of all open runs that pass to end. Like `retry_tasks`."""
+        return await self._begin("cancel_runs", filter, key, reason)
+
+    async def terminate_workflows(
+        self, reason: str = "", *, key: str | None = None, **filter: Unpack[OpenRuns]
+    ) -> AsyncBulk:
+        """Close all open runs that pass at once; their code does not hear of it. Like `retry_tasks`."""
+        return await self._begin("terminate_runs", filter, key, reason)
+
+    async def _begin(self, action: str, filter: JobFilter | OpenRuns, key: str | None, reason: str = "") -> AsyncBulk:
         body = StartBulk(action, BulkFilter(**filter), key or request_id(), reason=reason)
         view = await (await self.service()).start_bulk(body)
         return AsyncBulk(self.service, view.id)
@@ -91,14 +121,15 @@ class AsyncFailures:
         """Run the standing checks (docs/doctor.md). They read, and change nothing."""
         return await (await self.service()).doctor(Doctor())
 
+    async def golden_signals(self) -> GoldenSignalsReply:
+        """How things went on the server in the last five minutes, in the figures that tell most (docs/metrics.md)."""
+        return await (await self.service()).golden_signals(GoldenSignals())
 
-class Failures:
-    """AsyncFailures for code without an event loop: every call blocks."""
+
+class Failures(Part):
+    """What Perdure can do about failures: the calls of AsyncFailures, each of which blocks."""
 
     _app: AsyncFailures
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        raise NotImplementedError
 
     def failures(self, type: str | None = None, limit: int = 50) -> list[FailureGroup]:
         """See AsyncFailures.failures."""
@@ -120,6 +151,18 @@ class Failures:
         """See AsyncFailures.delete_tasks."""
         return Bulk(self._run(self._app.delete_tasks(key=key, **filter)), self._run)
 
+    def count_runs(self, action: Literal["cancel", "terminate"], **filter: Unpack[OpenRuns]) -> BulkView:
+        """See AsyncFailures.count_runs."""
+        return self._run(self._app.count_runs(action, **filter))
+
+    def cancel_workflows(self, reason: str = "", *, key: str | None = None, **filter: Unpack[OpenRuns]) -> Bulk:
+        """See AsyncFailures.cancel_workflows."""
+        return Bulk(self._run(self._app.cancel_workflows(reason, key=key, **filter)), self._run)
+
+    def terminate_workflows(self, reason: str = "", *, key: str | None = None, **filter: Unpack[OpenRuns]) -> Bulk:
+        """See AsyncFailures.terminate_workflows."""
+        return Bulk(self._run(self._app.terminate_workflows(reason, key=key, **filter)), self._run)
+
     def bulk(self, id: str) -> Bulk:
         """See AsyncFailures.bulk."""
         return Bulk(self._app.bulk(id), self._run)
@@ -131,3 +174,7 @@ class Failures:
     def doctor(self) -> DoctorReply:
         """See AsyncFailures.doctor."""
         return self._run(self._app.doctor())
+
+    def golden_signals(self) -> GoldenSignalsReply:
+        """See AsyncFailures.golden_signals."""
+        return self._run(self._app.golden_signals())

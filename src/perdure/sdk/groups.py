@@ -153,7 +153,7 @@ class _Branches:
         for index, branch in enumerate(self._branches):
             task = _task_of(branch)
             if task is not None and task.name not in together:
-                recorded = self._ctx.recorded_next()
+                recorded = type(self._ctx.recorded_next())
                 many = task.name in self._likes and recorded is not ActivityTaskScheduled
                 together[task.name] = many or recorded is GroupStarted
                 if together[task.name]:
@@ -180,6 +180,7 @@ class _Branches:
             heartbeat=like.heartbeat,
             retry=like.retry,
             priority=like.priority,
+            weight=like.weight,
             policy=self._policy,
             window=self._window,
         )

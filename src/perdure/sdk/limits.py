@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable
-from typing import Any, Literal, TypeVar
+from collections.abc import Iterable
+from typing import Any, Literal
 
-from perdure.client.base import Service
-from perdure.core.limit_messages import DeleteLimit, LimitSpec, LimitView, ListLimits, PauseLimit, SetLimit
+from perdure.core.limit_messages import (
+    Breaker,
+    DeleteLimit,
+    LimitSpec,
+    LimitView,
+    ListLimits,
+    PauseLimit,
+    SetLimit,
+    SwitchBreaker,
+)
+from perdure.sdk.part import AsyncPart, Part
 from perdure.sdk.task import Task
 
-T = TypeVar("T")
 Scope = Literal["namespace", "queue", "type", "key", "fairness"]
 
 
 def declared(tasks: Iterable[Task[..., Any]]) -> list[LimitSpec]:
     """The limits that tasks declare."""
-    limited = (task for task in tasks if task.concurrency is not None or task.rate is not None)
-    return [LimitSpec("type", task.name, max_running=task.concurrency, rate=task.rate) for task in limited]
+    return [
+        LimitSpec("type", task.name, max_running=task.concurrency, rate=task.rate, breaker=task.breaker)
+        for task in tasks
+        if (task.concurrency, task.rate, task.breaker) != (None, None, None)
+    ]
 
 
-class AsyncLimits:
+class AsyncLimits(AsyncPart):
     """A part of AsyncClient."""
-
-    async def service(self) -> Service:
-        raise NotImplementedError
 
     async def limits(self) -> list[LimitView]:
         """The limits of the namespace, and how they stand."""
@@ -38,6 +46,7 @@ class AsyncLimits:
         rate: str | None = None,
         burst: int | None = None,
         weight: int | None = None,
+        breaker: Breaker | None = None,
         note: str = "",
     ) -> LimitView:
         """Make or replace a limit, while everything runs.
@@ -46,8 +55,9 @@ class AsyncLimits:
                      "fairness", whose `weight` says how many tasks a round the fairness key gets
         max_running  slots at once; 0 starts nothing
         rate         starts, such as "10/s", "100/m" or "3/30s", of which `burst` may come at once
+        breaker      of a type: when it gets a rest because its attempts crash or fail
         """
-        spec = LimitSpec(scope, name, max_running, rate, burst, weight, note)
+        spec = LimitSpec(scope, name, max_running, rate, burst, weight, note, breaker)
         view = (await (await self.service()).set_limit(SetLimit(spec))).limit
         assert view is not None
         return view
@@ -64,14 +74,20 @@ class AsyncLimits:
         """Go on after `pause`; harmless when repeated."""
         await (await self.service()).pause_limit(PauseLimit(scope, name, False))
 
+    async def open_breaker(self, name: str, *, note: str = "") -> None:
+        """Let nothing of a task type start for the cool-down of its breaker, then its probes. NotFound when it has
+        none."""
+        await (await self.service()).switch_breaker(SwitchBreaker(name, True, note))
 
-class Limits:
+    async def close_breaker(self, name: str, *, note: str = "") -> None:
+        """Let everything of a task type start again at once. NotFound when it has no breaker."""
+        await (await self.service()).switch_breaker(SwitchBreaker(name, False, note))
+
+
+class Limits(Part):
     """AsyncLimits for code without an event loop: every call blocks."""
 
     _app: AsyncLimits
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        raise NotImplementedError
 
     def limits(self) -> list[LimitView]:
         """See AsyncLimits.limits."""
@@ -86,11 +102,12 @@ class Limits:
         rate: str | None = None,
         burst: int | None = None,
         weight: int | None = None,
+        breaker: Breaker | None = None,
         note: str = "",
     ) -> LimitView:
         """See AsyncLimits.set_limit."""
         made = self._app.set_limit(
-            scope, name, max_running=max_running, rate=rate, burst=burst, weight=weight, note=note
+            scope, name, max_running=max_running, rate=rate, burst=burst, weight=weight, breaker=breaker, note=note
         )
         return self._run(made)
 
@@ -105,3 +122,11 @@ class Limits:
     def resume(self, scope: Scope, name: str = "") -> None:
         """See AsyncLimits.resume."""
         self._run(self._app.resume(scope, name))
+
+    def open_breaker(self, name: str, *, note: str = "") -> None:
+        """See AsyncLimits.open_breaker."""
+        self._run(self._app.open_breaker(name, note=note))
+
+    def close_breaker(self, name: str, *, note: str = "") -> None:
+        """See AsyncLimits.close_breaker."""
+        self._run(self._app.close_breaker(name, note=note))

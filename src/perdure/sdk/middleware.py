@@ -20,6 +20,14 @@ class Middleware:
     failure, a cancel or a lost lease from being what is reported.
     """
 
+    steps: bool = False
+    """Whether it is also around plain functions that run as steps of workflows; around a @task it always is."""
+
+    def before_enqueue(self, name: str, headers: dict[str, str]) -> None:
+        """This application is about to enqueue a task, or start a workflow, of this name. What is added to `headers`
+        goes along, and is in `ctx.headers` there. Of many tasks that are enqueued with one call it is called once. An
+        exception refuses the call. Workflow code enqueues nothing: what it starts is not told of."""
+
     def before(self, ctx: Context, payload: Any) -> None:
         """Before the handler. An exception fails the attempt, and the handler does not run: FatalError and
         RetryableError mean what they mean in handlers."""
@@ -38,7 +46,7 @@ def checked(middleware: Sequence[Middleware]) -> tuple[Middleware, ...]:
     for one in middleware:
         if not isinstance(one, Middleware):
             raise TypeError(f"{one!r} is no object of a subclass of Middleware")
-        for name in ("before", "after", "error"):
+        for name in ("before_enqueue", "before", "after", "error"):
             if inspect.iscoroutinefunction(getattr(one, name)):
                 raise TypeError(f"{type(one).__name__}.{name} is async; middleware has plain methods")
     return tuple(middleware)

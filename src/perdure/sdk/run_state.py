@@ -39,6 +39,7 @@ class RunState:
         self.step_calls: dict[int, StepCall] = {}  #: of steps that have not ended, by step id
         self.memo_payloads: dict[str, Payloads] = {}
         self.search_attributes: dict[str, Any] = {}
+        self.sagas: Counter[str] = Counter()  #: how many owe what (core/compensations.py)
         self.cancel_requested = False
         self.logger = _Logger(self)
         self._random = Random()
@@ -117,8 +118,8 @@ class RunState:
     def issue(self, command: TurnCommand) -> Pending:
         return self._machine.issue(command)
 
-    def recorded_next(self) -> type[Any] | None:
-        """On replay: the event that the next command has to become."""
+    def recorded_next(self) -> Any:
+        """On replay: the attributes of the event that the next command has to become."""
         return self._machine.recorded_next()
 
     def group_results(self, event_id: int) -> list[CallResult]:

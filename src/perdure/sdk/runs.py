@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
@@ -20,10 +20,10 @@ from perdure.core.limits import MAX_WAIT_SECONDS
 from perdure.core.model import RetryPolicy
 from perdure.core.workflow_messages import FindWorkflows, Signal, StartReply, StartWorkflow, Update, WorkflowPage
 from perdure.sdk.activity_handle import ActivityHandle, AsyncActivityHandle
-from perdure.sdk.converter import Converter
 from perdure.sdk.definition import WORKFLOWS, AnyWorkflow, Workflow, named
 from perdure.sdk.handle import LONGEST_WAIT, OUTAGE_SECONDS
 from perdure.sdk.hints import ANY, Hint, of_value
+from perdure.sdk.part import AsyncPart, Part
 from perdure.sdk.run_handle import AsyncWorkflowHandle, WorkflowHandle, request_id
 from perdure.sdk.task import R
 
@@ -70,7 +70,9 @@ class RunFilter(TypedDict, total=False):
     """Which runs a list shows. `status` is RUNNING, COMPLETED, FAILED, CANCELLED, TERMINATED, TIMED_OUT or
     CONTINUED_AS_NEW; `open` leaves out closed ones; `limit` (50 by default, at most 1,000) is the size of a page.
     `lacks_version`, together with `type`, asks for the open runs whose history has no marker of `ctx.patched` or
-    `ctx.version` with this id."""
+    `ctx.version` with this id; `requires_intervention` for closed runs whose compensations failed or did not run, and
+    that nobody has resolved. `query` (docs/search.md) is one more filter, and may say another order; a page of a query
+    may be short, or empty, although more follow."""
 
     status: str | None
     type: str | None
@@ -81,16 +83,12 @@ class RunFilter(TypedDict, total=False):
     cursor: str | None
     lacks_version: str | None
     open: bool
+    requires_intervention: bool
+    query: str
 
 
-class AsyncRuns:
+class AsyncRuns(AsyncPart):
     """What AsyncClient can do about workflows."""
-
-    converter: Converter
-    identity: str
-
-    async def service(self) -> Service:
-        raise NotImplementedError
 
     async def start_workflow(
         self,
@@ -234,7 +232,7 @@ class AsyncRuns:
             cron=options.get("cron", ""),
             priority=options.get("priority", 3),
             fairness_key=options.get("fairness_key", ""),
-            headers=options.get("headers") or {},
+            headers=self.headers_of(name, options.get("headers") or {}),
             memo={
                 key: self.converter.to_payloads(value, f"memo.{key}", of_value(value))
                 for key, value in (options.get("memo") or {}).items()
@@ -244,13 +242,10 @@ class AsyncRuns:
         )
 
 
-class Runs:
+class Runs(Part):
     """What Perdure can do about workflows: the calls of AsyncRuns, each of which blocks."""
 
     _app: AsyncRuns
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        raise NotImplementedError
 
     def start_workflow(
         self,

@@ -12,6 +12,9 @@
 
 Compensations are tried on their own; one that fails for good is recorded and the others go on (SAGA-02). They run to
 their end also when the workflow is canceled meanwhile (SAGA-15).
+
+What is to be undone, and what could not be, is said by a search attribute of the run (core/compensations.py), so a run
+that ends without having been undone is found whatever ended it.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from perdure.core.compensations import ATTRIBUTE, FAILED, NOTHING, PENDING
 from perdure.core.durations import Duration
 from perdure.core.model import Failure, RetryPolicy
 from perdure.sdk import calls
@@ -75,6 +79,7 @@ class Saga:
         self._ctx = ctx
         self._entries: list[_Entry] = []
         self._pivoted = False
+        self._owes = NOTHING
 
     def add_compensation(
         self,
@@ -89,11 +94,14 @@ class Saga:
         known = name or (function.name if isinstance(function, Task) else getattr(function, "__name__", "compensation"))
         retry = RetryPolicy(max_attempts=retries + 1, delays=(2.0,)) if isinstance(retries, int) else retries
         self._entries.append(_Entry(known, function, args, retry, timeout))
+        if not self._pivoted and self._owes == NOTHING:
+            self._owe(PENDING)
 
     def pivot(self) -> None:
         """What was done so far stands: `compensate` is refused from now on."""
         self._pivoted = True
         self._entries.clear()
+        self._owe(NOTHING)
 
     def compensate(self) -> Any:
         """Waits until all compensations have run, the last added first; gives a SagaOutcome. A second call runs those
@@ -118,7 +126,21 @@ class Saga:
                 failed.insert(0, entry)
                 self._ctx.logger.error("compensation %s failed: %s", entry.name, record.error)
         self._entries = failed
+        self._owe(FAILED if failed else NOTHING)
         return outcome
+
+    def _owe(self, what: str) -> None:
+        """The run says the worst of what its sagas owe. One that began before sagas did so does not on replay."""
+        ctx, counts = self._ctx, self._ctx.sagas
+        counts[self._owes] -= 1
+        counts[what] += 1
+        self._owes = what
+        worst = next((one for one in (FAILED, PENDING) if counts[one] > 0), NOTHING)
+        if ctx.search_attributes.get(ATTRIBUTE, NOTHING) == worst:
+            return
+        said = {ATTRIBUTE: worst}
+        if not ctx.is_replaying or getattr(ctx.recorded_next(), "search_attributes", None) == said:
+            ctx.upsert_search_attributes(said)
 
     def _undo(self, entry: _Entry) -> Operation[Failure | None]:
         handle = calls.branch(self._ctx, entry.name, (entry.function, *entry.args), entry.retry, entry.timeout)()

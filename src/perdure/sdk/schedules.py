@@ -3,9 +3,12 @@ client.py inherits the first half, `Perdure` in app.py the second."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal, TypedDict, Unpack
+
+import msgspec
 
 from perdure.core.durations import Duration
 from perdure.core.messages import TimeoutOptions
@@ -26,8 +29,10 @@ from perdure.core.schedule_messages import (
     TaskTemplate,
     TimingOptions,
     TriggerSchedule,
+    UpdateSchedule,
     WorkflowTemplate,
 )
+from perdure.sdk.converter import Converter
 from perdure.sdk.definition import WORKFLOWS, Workflow, named
 from perdure.sdk.handle import AsyncJob, Job, Runner
 from perdure.sdk.hints import of_value
@@ -122,6 +127,14 @@ class AsyncScheduleHandle:
         """The schedule as it is, with so many of its next times (at most 1,000). NotFound; so do all that follow."""
         return await (await self._client.service()).get_schedule(GetSchedule(self.id, times))
 
+    async def update(self, *, version: str = "", **changes: Any) -> str:
+        """Change some of the arguments that made it (ScheduleArguments, and `payload`), and leave the others as they
+        are; None takes one away. What it did: "updated" or "unchanged". With a `version`, that of its description, it
+        is a Conflict when the schedule has been changed since."""
+        patch = _changes(changes, await self.describe(0), self._client.converter)
+        body = UpdateSchedule(self.id, patch, version, self._client.identity)
+        return (await self._client.sent(lambda service: service.update_schedule(body))).did
+
     async def pause(self, note: str = "") -> None:
         """Nothing fires from here on. What runs goes on."""
         await self._client.sent(lambda service: service.pause_schedule(PauseSchedule(self.id, True, note)))
@@ -152,8 +165,9 @@ class AsyncScheduleHandle:
 class AsyncSchedules(AsyncRuns):
     """What AsyncClient can do about schedules."""
 
+    @abstractmethod
     def job(self, id: str) -> AsyncJob:
-        raise NotImplementedError
+        """The handle of a task whose id is known."""
 
     async def create_schedule(
         self,
@@ -280,6 +294,36 @@ def _timing(options: ScheduleTiming) -> dict[str, Any]:
     return found
 
 
+def _changes(given: dict[str, Any], view: ScheduleView, converter: Converter) -> dict[str, Any]:
+    """The merge patch that changes these arguments of a schedule."""
+    kind, foreign = ("workflow", _OF_TASKS) if view.task is None else ("task", _OF_WORKFLOWS)
+    known = (ScheduleArguments.__annotations__.keys() | {"payload"}) - foreign - {"paused", "note"}
+    if unknown := given.keys() - known:
+        raise TypeError(f"a change of a schedule of a {kind} has no {', '.join(sorted(unknown))}")
+    timing = _TIMING + _POLICIES
+    patch = {name: value for name, value in given.items() if name in timing}
+    starts = {name: value for name, value in given.items() if name not in timing}
+    if "payload" in starts:
+        value, own = starts.pop("payload"), _own(view)
+        packed = converter.to_payloads(value, "payload", of_value(value) if own is None else own.payload)
+        starts["input" if view.task is None else "payload"] = packed
+    if (memo := starts.get("memo")) is not None:
+        starts["memo"] = {
+            key: converter.to_payloads(value, f"memo.{key}", of_value(value)) for key, value in memo.items()
+        }
+    if starts:
+        patch[kind] = starts
+    plain: dict[str, Any] = msgspec.to_builtins(patch, builtin_types=(bytes, datetime))
+    return plain
+
+
+def _own(view: ScheduleView) -> Task[..., Any] | Workflow | None:
+    """What it starts, where that is defined here."""
+    if view.task is not None:
+        return REGISTRY.get(view.task.type)
+    return None if view.workflow is None else WORKFLOWS.get(view.workflow.type)
+
+
 class ScheduleHandle:
     """AsyncScheduleHandle for code without an event loop: each call blocks."""
 
@@ -304,6 +348,10 @@ class ScheduleHandle:
     def describe(self, times: int = 5) -> ScheduleView:
         """See AsyncScheduleHandle.describe."""
         return self._run(self._handle.describe(times))
+
+    def update(self, *, version: str = "", **changes: Any) -> str:
+        """See AsyncScheduleHandle.update."""
+        return self._run(self._handle.update(version=version, **changes))
 
     def pause(self, note: str = "") -> None:
         """See AsyncScheduleHandle.pause."""

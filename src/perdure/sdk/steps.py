@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from perdure.core.model import RetryPolicy
@@ -23,3 +23,4 @@ class StepCall(NamedTuple):
     after_error: AfterError  #: decides, with `retry`, whether another attempt follows
     timeout: float | None  #: seconds, of one attempt
     result: Hint
+    headers: Mapping[str, str] = {}  #: of the ctx: by them the step is of the run's trace

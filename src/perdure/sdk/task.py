@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, overload
 
 from perdure.core.durations import Duration, seconds
 from perdure.core.errors import InvalidArgument
+from perdure.core.limit_messages import Breaker
 from perdure.core.limits import MAX_PRIORITY, MAX_SLOTS, starts_of
+from perdure.core.limits import breaker as check_breaker
 from perdure.core.messages import TimeoutOptions
 from perdure.core.model import DEFAULT_RETRY, RetryPolicy
 from perdure.sdk import hints
@@ -49,6 +51,7 @@ class Task(Generic[P, R]):
         after_error: AfterError | None = None,
         concurrency: int | None = None,
         rate: str | None = None,
+        breaker: Breaker | None = None,
     ) -> None:
         self.function = function
         self.name = name
@@ -61,6 +64,7 @@ class Task(Generic[P, R]):
         self.after_error = after_error or AfterError()
         self.concurrency = concurrency
         self.rate = rate
+        self.breaker = breaker
         self.payload, self.result = hints.of_function(function)
         self.is_async = inspect.iscoroutinefunction(function)
         self.__doc__ = function.__doc__
@@ -118,6 +122,7 @@ def task(
     retries_for: Mapping[type[BaseException], RetryPolicy | int] | None = None,
     concurrency: int | None = None,
     rate: str | None = None,
+    breaker: Breaker | None = None,
 ) -> Decorate: ...
 def task(
     function: Callable[..., Any] | None = None,
@@ -138,6 +143,7 @@ def task(
     retries_for: Mapping[type[BaseException], RetryPolicy | int] | None = None,
     concurrency: int | None = None,
     rate: str | None = None,
+    breaker: Breaker | None = None,
 ) -> Any:
     """Make a durable task of `def f(ctx, payload)` or `async def f(ctx, payload)`; bare or with options.
 
@@ -160,6 +166,7 @@ def task(
                        too); within the `max_attempts` of `retries`, which count all attempts
     concurrency        slots of all that run at once, in all workers: the limit of this type, unless an operator sets it
     rate               how often runs may start, such as "10/s" or "100/m"; the same
+    breaker            a Breaker: when the type gets a rest because its attempts crash or fail; the same
 
     FatalError and RetryableError decide by themselves, before `retry_if` and `retries_for`. Payload and result have the
     types that the function is annotated with (docs/handlers.md). Times are seconds or text such as "10m" or "1h30m".
@@ -169,10 +176,7 @@ def task(
     """
     _check_integer(priority, "priority", MAX_PRIORITY)
     _check_integer(weight, "weight", None)
-    if concurrency is not None:
-        _check_integer(concurrency, "concurrency", MAX_SLOTS)
-    if rate is not None:
-        starts_of(rate)
+    _check_limit(concurrency, rate, breaker)
     times = (schedule_to_start, timeout, schedule_to_close, heartbeat_timeout, lease)
     limits = None if times == (None,) * len(times) else _timeouts(*times)
     retry = None if retries is None else retry_policy(retries, "retries")
@@ -183,7 +187,7 @@ def task(
         if process:
             _check_loadable(function)
         known_as = name if name is not None else function.__name__
-        options = (queue, retry, limits, priority, weight, process, after_error, concurrency, rate)
+        options = (queue, retry, limits, priority, weight, process, after_error, concurrency, rate, breaker)
         return _register(Task(function, known_as, *options))
 
     return decorate if function is None else decorate(function)
@@ -221,6 +225,15 @@ def _check_loadable(function: Callable[..., Any]) -> None:
         raise TypeError(f"{where} is async; process=True is for plain functions")
     if "<locals>" in getattr(function, "__qualname__", ""):
         raise TypeError(f"{where} is defined in a function; another process can only load it from the top of a module")
+
+
+def _check_limit(concurrency: int | None, rate: str | None, breaker: Breaker | None) -> None:
+    if concurrency is not None:
+        _check_integer(concurrency, "concurrency", MAX_SLOTS)
+    if rate is not None:
+        starts_of(rate)
+    if breaker is not None:
+        check_breaker(breaker)
 
 
 def _check_integer(value: object, field: str, most: int | None) -> None:

@@ -82,10 +82,13 @@ class WorkflowContext(RunState):
         retries: RetryPolicy | int | None = None,
         queue: str | None = None,
         priority: int | None = None,
+        concurrency_key: str = "",
+        weight: int | None = None,
         activity_id: str = "",
         local: bool = False,
     ) -> Any:
         """Waits for a task that a worker of `queue` runs, and gives its result. What is not said is as the @task says.
+        `concurrency_key` ("name:value") and `weight` are those of limits.
 
         `local=True` runs it in this worker, as a step: no queue, no heartbeats, for short ones. Raises ActivityError
         once it has failed for good. A cancel of the workflow cancels it, and does not wait for its end.
@@ -95,8 +98,8 @@ class WorkflowContext(RunState):
                 raise InvalidArgument("a local activity must be a @task", field="task", kind=type(task).__name__)
             begin: Callable[[], Handle] = calls.step(self, task.name, task, (payload,), retries, start_to_close)
             return self._wait(operations.result_of(begin))
-        times = (schedule_to_start, start_to_close, schedule_to_close, heartbeat)
-        begin = calls.activity(self, task, payload, times, retries, queue, priority, activity_id)
+        times, counted = (schedule_to_start, start_to_close, schedule_to_close, heartbeat), (concurrency_key, weight)
+        begin = calls.activity(self, task, payload, times, retries, queue, priority, activity_id, counted)
         return self._wait(operations.result_of(begin))
 
     def start_activity(
@@ -111,11 +114,13 @@ class WorkflowContext(RunState):
         retries: RetryPolicy | int | None = None,
         queue: str | None = None,
         priority: int | None = None,
+        concurrency_key: str = "",
+        weight: int | None = None,
         activity_id: str = "",
     ) -> ActivityHandle:
         """Begin an activity and go on; the handle gives its result later."""
-        times = (schedule_to_start, start_to_close, schedule_to_close, heartbeat)
-        return calls.activity(self, task, payload, times, retries, queue, priority, activity_id)()
+        times, counted = (schedule_to_start, start_to_close, schedule_to_close, heartbeat), (concurrency_key, weight)
+        return calls.activity(self, task, payload, times, retries, queue, priority, activity_id, counted)()
 
     def parallel(
         self,

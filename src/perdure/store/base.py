@@ -22,10 +22,12 @@ from perdure.core.commands import Complete, Heartbeat
 from perdure.core.effects import CopyPages
 from perdure.core.model import Attempt, Key, Pulse, Task, WorkerSession
 from perdure.core.run import Message, Page, Run
-from perdure.store.census import LaneCount
+from perdure.store.census import LaneCount, OpenRun
 from perdure.store.failures import FailureBatch, FailureStore
 from perdure.store.flow import FlowBatch, FlowStore
 from perdure.store.outbox import OutboxBatch, OutboxStore
+from perdure.store.owners import OwnerStore
+from perdure.store.search import SearchBatch, SearchStore
 
 KeyName = tuple[str, str, str, str]
 """(namespace, app, kind, key)."""
@@ -104,6 +106,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     without_type: str | None = None  #: all types but this one
     open: bool = False  #: open tasks only
     group: int | None = None  #: dead letters of this group that nobody has retried
+    owing: bool = False  #: closed runs that owe compensations, and that nobody has resolved
 
 
 class ApiKey(msgspec.Struct, frozen=True):
@@ -115,7 +118,7 @@ class ApiKey(msgspec.Struct, frozen=True):
     created_at: int
 
 
-class Batch(FailureBatch, FlowBatch, OutboxBatch, Protocol):
+class Batch(FailureBatch, FlowBatch, OutboxBatch, SearchBatch, Protocol):
     """One transaction. Leaving the context commits; leaving it by an exception rolls back."""
 
     @property
@@ -290,6 +293,10 @@ class Batch(FailureBatch, FlowBatch, OutboxBatch, Protocol):
 
     async def delete_sessions(self, incarnations: Sequence[int]) -> None: ...
 
+    async def pulse(self) -> Pulse:
+        """The one pulse row as it was committed last, without a lock."""
+        ...
+
     async def lock_pulse(self) -> Pulse | None:
         """Lock the one pulse row; None when another server holds it."""
         ...
@@ -307,7 +314,7 @@ class Batch(FailureBatch, FlowBatch, OutboxBatch, Protocol):
         ...
 
 
-class Store(FailureStore, FlowStore, OutboxStore, Protocol):
+class Store(FailureStore, FlowStore, OutboxStore, OwnerStore, SearchStore, Protocol):
     """A database. All reads outside a batch see what is committed."""
 
     batches_in_flight: int  #: how many batches the engine may run at once
@@ -390,6 +397,10 @@ class Store(FailureStore, FlowStore, OutboxStore, Protocol):
         """Registered worker processes."""
         ...
 
+    async def held(self, incarnation: int, limit: int) -> list[Task]:
+        """Tasks of any kind that a worker process holds, without payload and headers; no locks."""
+        ...
+
     async def next_alarm(self, after: int = 0) -> int | None:
         """The earliest `wake_at` after `after`."""
         ...
@@ -411,6 +422,10 @@ class Store(FailureStore, FlowStore, OutboxStore, Protocol):
     async def count_lanes(self, first: str, last: str, most: int) -> list[LaneCount]:
         """What the lanes between two names hold, by name; see census.py. No count looks at more than `most` entries, so
         this is cheap however much waits; a lane of nothing but tasks far in the future may be missing."""
+        ...
+
+    async def open_runs(self, most: int) -> list[OpenRun]:
+        """Open workflow runs of all namespaces, at most so many, in order of namespace and workflow id."""
         ...
 
     async def changed(self) -> bool:

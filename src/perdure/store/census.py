@@ -4,16 +4,29 @@ indexes give. Nothing that runs tasks reads them."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 
 import msgspec
 
 from perdure.core.model import Task
+from perdure.core.run import Run
 from perdure.core.states import State
 
 MAX_LANES = 1_000
 """Lanes with ready tasks that a census counts; those beyond it are left out."""
+
+
+class OpenRun(msgspec.Struct, gc=False):
+    """An open workflow run, as far as somebody counts it."""
+
+    namespace: str
+    type: str
+    created_at: int
+    events: int  #: of its history
+    failures: int  #: turns in a row that failed or were lost
+    failed: bool  #: there is a failure to show
+    search_attributes: bytes | None = None
 
 
 class LaneCount(msgspec.Struct):
@@ -84,3 +97,21 @@ def _oldest_head(ready: list[Task]) -> int:
     for task in sorted(ready, key=lambda task: (task.place or 0, task.id)):
         heads.setdefault(task.priority, task)
     return min(task.updated_at for task in heads.values())
+
+
+def open_runs(tasks: Mapping[bytes, Task], runs: Mapping[bytes, Run], most: int) -> list[OpenRun]:
+    """Those in memory."""
+    both = ((tasks[run_id], run) for run_id, run in runs.items() if run_id in tasks)
+    found = sorted(both, key=lambda pair: (pair[0].namespace, pair[1].workflow_id, pair[0].id))
+    return [
+        OpenRun(
+            task.namespace,
+            task.type,
+            task.created_at,
+            run.event_count,
+            run.failures,
+            task.failure is not None,
+            run.search_attributes,
+        )
+        for task, run in found[:most]
+    ]

@@ -39,6 +39,10 @@ class FailureBatch(Protocol):
         """Write the group and the type of the error (failures.fingerprint) into rows that this batch has closed."""
         ...
 
+    async def mark_owing(self, owed: Mapping[bytes, int]) -> None:
+        """Write into runs that this batch has closed what compensations they owe (an Owed)."""
+        ...
+
     async def mark_retried(self, retried: Mapping[bytes, bytes]) -> None:
         """Write into closed rows which task repeats them: the old id -> the new one. Rows held elsewhere are skipped:
         they are being deleted."""
@@ -81,6 +85,11 @@ class FailureStore(Protocol):
 
     async def old_failures(self, closed_before: int, most: int) -> list[tuple[str, str, bytes]]:
         """At most `most` dead letters that closed before a time and that nobody has retried: namespace, type, id."""
+        ...
+
+    async def owing(self, most: int) -> list[tuple[str, str, bytes, int]]:
+        """At most `most` closed runs that owe compensations and about which nobody has written a resolution:
+        namespace, type, id, and what they owe (an Owed)."""
         ...
 
     async def every_session(self, most: int) -> list[WorkerSession]:

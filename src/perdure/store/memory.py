@@ -34,21 +34,23 @@ from perdure.store.base import (
     StoreFault,
     Switch,
 )
-from perdure.store.census import LaneCount, count
+from perdure.store.census import LaneCount, OpenRun, count, open_runs
 from perdure.store.memory_columns import CHANGE, CLOSE, LEASE, OPEN_ONLY, without, written
-from perdure.store.memory_failures import FailureBatch, MemoryFailures
+from perdure.store.memory_failures import MemoryFailures
 from perdure.store.memory_flow import FlowBatch, FlowReads
 from perdure.store.memory_keys import MemoryKeys
 from perdure.store.memory_locks import Tables
 from perdure.store.memory_outbox import OutboxBatch, OutboxStore
+from perdure.store.memory_owners import MemoryOwners
 from perdure.store.memory_rows import Transaction
+from perdure.store.memory_search import MemorySearch, SearchBatch
 
 
 def _wall_clock() -> int:
     return time.time_ns() // 1000
 
 
-class MemoryStore(MemoryFailures, MemoryKeys, FlowReads, OutboxStore):
+class MemoryStore(MemoryFailures, MemorySearch, MemoryKeys, MemoryOwners, FlowReads, OutboxStore):
     """See base.Store. `clock` gives microseconds since the epoch; `switch` is awaited wherever another task may run."""
 
     batches_in_flight = 2
@@ -56,6 +58,7 @@ class MemoryStore(MemoryFailures, MemoryKeys, FlowReads, OutboxStore):
 
     def __init__(self, *, clock: Callable[[], int] | None = None, switch: Switch | None = None) -> None:
         super().__init__(clock or _wall_clock)
+        MemoryOwners.__init__(self)
         self._switch = switch
         self._tables = Tables()
         self._listeners: list[Callable[[bytes], None]] = []
@@ -120,6 +123,7 @@ class MemoryStore(MemoryFailures, MemoryKeys, FlowReads, OutboxStore):
                 and (filter.kind is None or task.kind == filter.kind)
                 and (filter.workflow_id is None or workflow_ids.get(task.id) == filter.workflow_id)
                 and self.in_group(task.id, filter.group)
+                and (not filter.owing or self.owes(task.id))
                 and task.type != filter.without_type
                 and not (filter.open and is_closed(task.state))
             )
@@ -185,6 +189,11 @@ class MemoryStore(MemoryFailures, MemoryKeys, FlowReads, OutboxStore):
         await self.pause()
         return [copy(session) for session in self._tables.sessions.rows.values() if session.namespace == namespace]
 
+    async def held(self, incarnation: int, limit: int) -> list[Task]:
+        await self.pause()
+        held = [task for _, task in sorted(self._tables.tasks.rows.items()) if task.session == incarnation]
+        return [without(task, "payload", "headers") for task in held[:limit]]
+
     async def next_alarm(self, after: int = 0) -> int | None:
         await self.pause()
         alarms = (t.wake_at for t in self._tables.tasks.rows.values() if t.wake_at is not None)
@@ -193,6 +202,10 @@ class MemoryStore(MemoryFailures, MemoryKeys, FlowReads, OutboxStore):
     async def count_lanes(self, first: str, last: str, most: int) -> list[LaneCount]:
         await self.pause()
         return count(self._tables.tasks.rows.values(), first, last, most)
+
+    async def open_runs(self, most: int) -> list[OpenRun]:
+        await self.pause()
+        return open_runs(self._tables.tasks.rows, self._tables.runs.rows, most)
 
     async def changed(self) -> bool:
         return False
@@ -205,7 +218,7 @@ class MemoryStore(MemoryFailures, MemoryKeys, FlowReads, OutboxStore):
         self._listeners.append(heard)
 
 
-class MemoryBatch(FailureBatch, FlowBatch, OutboxBatch):
+class MemoryBatch(SearchBatch, FlowBatch, OutboxBatch):
     """See base.Batch."""
 
     # keys ------------------------------------------------------------------------------------------------------
@@ -427,6 +440,12 @@ class MemoryBatch(FailureBatch, FlowBatch, OutboxBatch):
             await self._transaction.wait(self._tables.sessions, incarnation)
             self._transaction.put(self._tables.sessions, incarnation, None)
 
+    async def pulse(self) -> Pulse:
+        await self._begin()
+        found = self._transaction.get(self._tables.pulse, None)
+        assert found is not None
+        return copy(found)
+
     async def lock_pulse(self) -> Pulse | None:
         await self._begin()
         granted = await self._lock(self._tables.pulse, [None], lambda pulse: True)
@@ -451,6 +470,7 @@ class MemoryBatch(FailureBatch, FlowBatch, OutboxBatch):
             if self._transaction.get(self._tables.runs, task_id) is not None:
                 self._write(self._tables.runs, task_id, None)
         self._forget_failures(ids)
+        self._forget_attributes(ids)
         self._erase(ids, self._tables.attempts)
         self._erase(ids, self._tables.history)
         self._erase(ids, self._tables.inbox)

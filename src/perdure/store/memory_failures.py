@@ -14,7 +14,7 @@ from perdure.core.model import Task, WorkerSession
 from perdure.core.states import Kind, State
 from perdure.store.failures import FailureCount, Picked
 from perdure.store.memory_columns import without
-from perdure.store.memory_locks import Tables
+from perdure.store.memory_part import StorePart
 from perdure.store.memory_workflows import WorkflowBatch
 
 _BRIEF = ("payload", "headers", "result")
@@ -27,6 +27,7 @@ class DeadLetter(msgspec.Struct):
     group: int | None = None
     error: str | None = None
     retried_by: bytes | None = None
+    owed: int | None = None  #: compensations; see core/compensations.py
 
     @property
     def counts(self) -> bool:
@@ -41,6 +42,13 @@ class FailureBatch(WorkflowBatch):
         for task in tasks:
             found = fingerprint(task)
             self._write(self._tables.failures, task.id, DeadLetter(found.group, found.error))
+
+    async def mark_owing(self, owed: Mapping[bytes, int]) -> None:
+        await self._begin()
+        for run_id, what in owed.items():
+            column = copy(self._transaction.get(self._tables.failures, run_id)) or DeadLetter()
+            column.owed = int(what)
+            self._write(self._tables.failures, run_id, column)
 
     async def mark_retried(self, retried: Mapping[bytes, bytes]) -> None:
         await self._begin()
@@ -68,10 +76,8 @@ class FailureBatch(WorkflowBatch):
                 self._write(self._tables.failures, task_id, None)
 
 
-class MemoryFailures:
+class MemoryFailures(StorePart):
     """See base.Store."""
-
-    _tables: Tables
 
     async def failure_groups(self, namespace: str, first: int, most: int) -> list[tuple[int, Task]]:
         await self.pause()
@@ -101,6 +107,10 @@ class MemoryFailures:
         column = self._tables.failures.rows.get(task_id)
         return group is None or (column is not None and column.counts and column.group == group)
 
+    def owes(self, task_id: bytes) -> bool:
+        """Whether a run owes compensations, and nobody has resolved it."""
+        return self._column(task_id).owed is not None
+
     async def pick(self, selection: Selection, window: int, before: bytes | None = None) -> Picked:
         await self.pause()
         table = self._tables.tasks if selection.among == "open" else self._tables.closed
@@ -118,7 +128,7 @@ class MemoryFailures:
         column = self._column(task.id)
         return (
             task.namespace == selection.namespace
-            and task.kind == Kind.JOB
+            and task.kind == selection.kind
             and (selection.state is None or task.state == selection.state)
             and (selection.queue is None or task.queue == selection.queue)
             and (selection.type is None or task.type == selection.type)
@@ -153,12 +163,14 @@ class MemoryFailures:
         found = (self._tables.closed.rows[i] for i, column in self._tables.failures.rows.items() if column.counts)
         return [(t.namespace, t.type, t.id) for t in found if (t.closed_at or closed_before) < closed_before][:most]
 
+    async def owing(self, most: int) -> list[tuple[str, str, bytes, int]]:
+        await self.pause()
+        found = ((self._tables.closed.rows[i], column.owed) for i, column in self._tables.failures.rows.items())
+        return [(t.namespace, t.type, t.id, owed) for t, owed in found if owed is not None][:most]
+
     async def every_session(self, most: int) -> list[WorkerSession]:
         await self.pause()
         return [copy(session) for session in list(self._tables.sessions.rows.values())[:most]]
 
     async def settings(self) -> dict[str, str]:
         return {}
-
-    async def pause(self) -> None:
-        raise NotImplementedError

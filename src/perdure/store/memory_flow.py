@@ -9,7 +9,8 @@ from copy import copy
 from perdure.core.limit_rules import Limit, LimitName, Running, is_blocked
 from perdure.core.model import Task
 from perdure.core.states import State
-from perdure.store.memory_locks import LockingBatch, Tables
+from perdure.store.memory_locks import LockingBatch
+from perdure.store.memory_part import StorePart
 
 
 class FlowBatch(LockingBatch):
@@ -63,13 +64,8 @@ class FlowBatch(LockingBatch):
         self._transaction.put(self._tables.limits, name, None)
 
 
-class FlowReads:
+class FlowReads(StorePart):
     """See flow.FlowStore."""
-
-    _tables: Tables
-
-    async def pause(self) -> None:
-        raise NotImplementedError
 
     async def limits(self) -> list[Limit]:
         await self.pause()

@@ -31,6 +31,8 @@ class Tables:
         self.limits: Table[LimitName, Limit] = Table()
         self.buckets: Table[str, int] = Table()
         self.sessions: Table[int, WorkerSession] = Table()
+        self.attributes: Table[bytes, Any] = Table()  # of runs: search.Entry
+        self.types: dict[tuple[str, str], str] = {}  # of search attributes
         self.resolutions: dict[bytes, bytes] = {}  # a column of closed
         self.streams: Table[bytes, StreamEnd] = Table()
         self.chunks: Table[tuple[bytes, int], Chunk] = Table()

@@ -3,15 +3,15 @@ order that all stores promise. Feeds and webhooks are written by nobody but sing
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from copy import copy
-from typing import Protocol
 
 from perdure.core import outbox
 from perdure.core.outbox import START, Cursor, Feed, OutboxEvent
 from perdure.core.streams import Chunk, StreamEnd
 from perdure.core.webhooks import DeadLetter, Webhook
-from perdure.store.memory_locks import LockingBatch, Tables
+from perdure.store.memory_locks import LockingBatch
+from perdure.store.memory_part import StorePart
 
 
 class OutboxBatch(LockingBatch):
@@ -61,25 +61,19 @@ class OutboxBatch(LockingBatch):
         return len(gone)
 
 
-class _Ground(Protocol):
-    _tables: Tables
-
-    def pause(self) -> Awaitable[None]: ...
-
-
-class OutboxStore:
+class OutboxStore(StorePart):
     """See store/outbox.py."""
 
-    async def recording(self: _Ground) -> set[str]:
+    async def recording(self) -> set[str]:
         await self.pause()
         return {name for name, feed in self._tables.outbox.feeds.items() if feed.recording}
 
-    async def record_events(self: _Ground, namespace: str, on: bool) -> None:
+    async def record_events(self, namespace: str, on: bool) -> None:
         await self.pause()
         feeds = self._tables.outbox.feeds
         feeds[namespace] = Feed(on, feeds.get(namespace, Feed()).trimmed)
 
-    async def feed(self: _Ground, namespace: str) -> Feed:
+    async def feed(self, namespace: str) -> Feed:
         await self.pause()
         kept = self._tables.outbox
         feed = kept.feeds.get(namespace)
@@ -88,36 +82,36 @@ class OutboxStore:
         last = max((event.cursor for event in kept.events if event.namespace == namespace), default=START)
         return Feed(feed.recording, feed.trimmed, last)
 
-    async def events(self: _Ground, namespace: str, after: Cursor, limit: int) -> list[OutboxEvent]:
+    async def events(self, namespace: str, after: Cursor, limit: int) -> list[OutboxEvent]:
         await self.pause()
         found = [e for e in self._tables.outbox.events if e.namespace == namespace and e.cursor > after]
         return [copy(event) for event in found[:limit]]
 
-    async def last_event_before(self: _Ground, namespace: str, at: int) -> Cursor | None:
+    async def last_event_before(self, namespace: str, at: int) -> Cursor | None:
         await self.pause()
         found = [e.cursor for e in self._tables.outbox.events if e.namespace == namespace and e.at < at]
         return max(found, default=None)
 
-    async def chunks(self: _Ground, task_id: bytes, number: int, limit: int) -> list[Chunk]:
+    async def chunks(self, task_id: bytes, number: int, limit: int) -> list[Chunk]:
         await self.pause()
         rows = self._tables.chunks.rows
         found = sorted(key for key in rows if key[0] == task_id and key[1] >= number)
         return [copy(rows[key]) for key in found[:limit]]
 
-    async def stream_end(self: _Ground, task_id: bytes) -> StreamEnd | None:
+    async def stream_end(self, task_id: bytes) -> StreamEnd | None:
         await self.pause()
         return copy(self._tables.streams.rows.get(task_id))
 
-    async def webhooks(self: _Ground, namespace: str | None) -> list[Webhook]:
+    async def webhooks(self, namespace: str | None) -> list[Webhook]:
         await self.pause()
         found = [h for h in self._tables.outbox.webhooks.values() if namespace is None or h.namespace == namespace]
         return [copy(hook) for hook in sorted(found, key=lambda hook: (hook.created_at, hook.id))]
 
-    async def add_webhook(self: _Ground, hook: Webhook) -> None:
+    async def add_webhook(self, hook: Webhook) -> None:
         await self.pause()
         self._tables.outbox.webhooks[hook.id] = copy(hook)
 
-    async def take_webhook(self: _Ground, id: str, owner: int, until: int, now: int) -> Webhook | None:
+    async def take_webhook(self, id: str, owner: int, until: int, now: int) -> Webhook | None:
         await self.pause()
         hook = self._tables.outbox.webhooks.get(id)
         if hook is None or (hook.lease_owner not in (None, owner) and (hook.lease_until or 0) >= now):
@@ -125,7 +119,7 @@ class OutboxStore:
         hook.lease_owner, hook.lease_until = owner, until
         return copy(hook)
 
-    async def put_webhook(self: _Ground, hook: Webhook, owner: int | None) -> bool:
+    async def put_webhook(self, hook: Webhook, owner: int | None) -> bool:
         await self.pause()
         held = self._tables.outbox.webhooks.get(hook.id)
         if held is None or owner not in (None, held.lease_owner):
@@ -133,7 +127,7 @@ class OutboxStore:
         self._tables.outbox.webhooks[hook.id] = copy(hook)
         return True
 
-    async def remove_webhook(self: _Ground, namespace: str, id: str) -> bool:
+    async def remove_webhook(self, namespace: str, id: str) -> bool:
         await self.pause()
         kept = self._tables.outbox
         if id not in kept.webhooks or kept.webhooks[id].namespace != namespace:
@@ -142,11 +136,11 @@ class OutboxStore:
         kept.letters = {key: letter for key, letter in kept.letters.items() if letter.webhook_id != id}
         return True
 
-    async def bury(self: _Ground, letter: DeadLetter) -> None:
+    async def bury(self, letter: DeadLetter) -> None:
         await self.pause()
         self._tables.outbox.letters.setdefault((letter.webhook_id, letter.xid, letter.seq), copy(letter))
 
-    async def dead_letters(self: _Ground, webhook_id: str, limit: int) -> list[DeadLetter]:
+    async def dead_letters(self, webhook_id: str, limit: int) -> list[DeadLetter]:
         await self.pause()
         found = [copy(letter) for _, letter in sorted(self._tables.outbox.letters.items())]
         return [letter for letter in found if letter.webhook_id == webhook_id][:limit]

@@ -23,21 +23,25 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import asyncpg
+from msgspec.structs import astuple
 
 from perdure.core.model import Attempt, Key, Task, WorkerSession
+from perdure.core.owners import QueueOwner
 from perdure.core.run import Message, Page, Run
 from perdure.store import rows
 from perdure.store.base import ApiKey, CommitUnknown, Filter, KeyName, StoreFault, Switch
-from perdure.store.census import MAX_LANES, LaneCount, census
+from perdure.store.census import MAX_LANES, LaneCount, OpenRun, census
 from perdure.store.postgres_batch import WARM_UP, CommitLost, PostgresBatch
 from perdure.store.postgres_clock import Clock
 from perdure.store.postgres_failures import PostgresFailures
 from perdure.store.postgres_flow import PostgresFlowReads
 from perdure.store.postgres_outbox import OutboxStore
+from perdure.store.postgres_search import PostgresSearch
 from perdure.store.postgres_session import (
     ANSWER_SECONDS,
     BASE_SETTINGS,
     BATCH_SETTINGS,
+    READ_SETTINGS,
     Backend,
     Session,
     Sessions,
@@ -55,7 +59,7 @@ _GONE_SECONDS = 0.02
 _LISTEN_AGAIN_SECONDS = 1.0
 
 
-class PostgresStore(PostgresFailures, PostgresFlowReads, OutboxStore):
+class PostgresStore(PostgresFailures, PostgresFlowReads, PostgresSearch, OutboxStore):
     """See base.Store. `clock` (microseconds) replaces the database's clock, `switch` is awaited before every statement:
     both are for tests."""
 
@@ -75,7 +79,7 @@ class PostgresStore(PostgresFailures, PostgresFlowReads, OutboxStore):
         return await connect(self._url, BATCH_SETTINGS, seconds=ANSWER_SECONDS, switch=self._switch, warm_up=WARM_UP)
 
     async def _connect_reader(self) -> Session:
-        return await connect(self._url, BASE_SETTINGS, seconds=ANSWER_SECONDS, switch=self._switch)
+        return await connect(self._url, READ_SETTINGS, seconds=ANSWER_SECONDS, switch=self._switch)
 
     # life ----------------------------------------------------------------------------------------------------------
     async def open(self) -> None:
@@ -150,6 +154,10 @@ class PostgresStore(PostgresFailures, PostgresFlowReads, OutboxStore):
         async with self._readers.one() as session:
             return await session.fetch(name, *args)
 
+    async def _read_sql(self, doing: str, sql: str, *args: object) -> list[asyncpg.Record]:
+        async with self._readers.one() as session:
+            return await session.fetch_sql(doing, sql, *args)
+
     async def read(self, task_ids: Sequence[bytes]) -> dict[bytes, Task]:
         return {row[0]: rows.task(row) for row in await self._read("read", task_ids)}
 
@@ -164,6 +172,8 @@ class PostgresStore(PostgresFailures, PostgresFlowReads, OutboxStore):
         )  # fmt: skip
         if filter.group is not None:
             found = await self._read("find_failures", *given[:8], filter.group)
+        elif filter.owing:
+            found = await self._read("find_owing", *given[:7], filter.workflow_id)
         elif filter.workflow_id is None:
             found = await self._read("find", *given)
         else:
@@ -206,6 +216,9 @@ class PostgresStore(PostgresFailures, PostgresFlowReads, OutboxStore):
     async def sessions(self, namespace: str) -> list[WorkerSession]:
         return [WorkerSession(*row) for row in await self._read("sessions", namespace)]
 
+    async def held(self, incarnation: int, limit: int) -> list[Task]:
+        return [rows.task(row) for row in await self._read("held", incarnation, limit)]
+
     async def next_alarm(self, after: int = 0) -> int | None:
         earliest: int | None = (await self._short("next_alarm", after))[0][0]
         return earliest
@@ -215,6 +228,15 @@ class PostgresStore(PostgresFailures, PostgresFlowReads, OutboxStore):
 
     async def add_api_key(self, hash: bytes, namespace: str, label: str) -> None:
         await self._short("add_api_key", hash, namespace, label)
+
+    async def queue_owners(self) -> list[QueueOwner]:
+        return [QueueOwner(*row) for row in await self._read("queue_owners")]
+
+    async def put_queue_owner(self, owner: QueueOwner) -> None:
+        await self._short("put_queue_owner", *astuple(owner))
+
+    async def delete_queue_owner(self, namespace: str, queue: str) -> bool:
+        return bool(await self._short("delete_queue_owner", namespace, queue))
 
     async def list_api_keys(self) -> list[ApiKey]:
         return [ApiKey(*row) for row in await self._short("list_api_keys")]
@@ -229,6 +251,9 @@ class PostgresStore(PostgresFailures, PostgresFlowReads, OutboxStore):
             running = await session.fetch("leased_in_lanes", first, last, most)
             later = await session.fetch("later_in_lanes", first, last, most)
         return census(most, map(tuple, ready), map(tuple, running), map(tuple, later))
+
+    async def open_runs(self, most: int) -> list[OpenRun]:
+        return [OpenRun(*row) for row in await self._read("open_runs", most)]
 
     # hints ---------------------------------------------------------------------------------------------------------
     async def changed(self) -> bool:

@@ -26,6 +26,7 @@ from perdure.store.postgres_clock import Clock
 from perdure.store.postgres_failures import PostgresFailureBatch
 from perdure.store.postgres_flow import PostgresFlow
 from perdure.store.postgres_outbox import OutboxBatch
+from perdure.store.postgres_search import PostgresSearchBatch
 from perdure.store.postgres_session import Backend, Session, refused
 
 _BEAT = attrgetter("lease.task_id", "lease.number", "lease.bits", "progress", "checkpoint")
@@ -71,7 +72,7 @@ class CommitLost(CommitUnknown):
         self.backend = backend
 
 
-class PostgresBatch(PostgresFailureBatch, PostgresFlow, OutboxBatch):
+class PostgresBatch(PostgresFailureBatch, PostgresFlow, PostgresSearchBatch, OutboxBatch):
     """See base.Batch."""
 
     def __init__(self, session: Session, clock: Clock, *, single: bool) -> None:
@@ -325,6 +326,9 @@ class PostgresBatch(PostgresFailureBatch, PostgresFlow, OutboxBatch):
 
     async def delete_sessions(self, incarnations: Sequence[int]) -> None:
         await self._write("delete_sessions", incarnations)
+
+    async def pulse(self) -> Pulse:
+        return Pulse(*(await self._fetch("pulse"))[0])
 
     async def lock_pulse(self) -> Pulse | None:
         found = await self._locked("lock_pulse")

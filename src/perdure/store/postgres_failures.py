@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import asyncpg
-
 from perdure.core.bulk import Selection
 from perdure.core.failures import fingerprint
 from perdure.core.model import Task, WorkerSession
 from perdure.store import postgres_rows, rows
 from perdure.store.failures import PICK, FailureCount, Picked
+from perdure.store.postgres_part import BatchPart, StorePart
 
 _LAST_ID = b"\xff" * 16
 
@@ -21,11 +20,14 @@ def _failed(task: Task) -> tuple[bytes, int, str]:
     return task.id, found.group, found.error
 
 
-class PostgresFailureBatch:
+class PostgresFailureBatch(BatchPart):
     """See base.Batch, section "failures"."""
 
     async def mark_failed(self, tasks: Sequence[Task]) -> None:
         await self._write("mark_failed", *postgres_rows.columns(tasks, _failed))
+
+    async def mark_owing(self, owed: Mapping[bytes, int]) -> None:
+        await self._write("mark_owing", list(owed), list(map(int, owed.values())))
 
     async def mark_retried(self, retried: Mapping[bytes, bytes]) -> None:
         await self._write("mark_retried", list(retried), list(retried.values()))
@@ -33,14 +35,8 @@ class PostgresFailureBatch:
     async def delete_closed(self, task_ids: Sequence[bytes]) -> int:
         return int((await self._fetch("delete_closed", task_ids))[0][0])
 
-    async def _fetch(self, name: str, *args: Any) -> list[asyncpg.Record]:
-        raise NotImplementedError
 
-    async def _write(self, name: str, *args: Any) -> int:
-        raise NotImplementedError
-
-
-class PostgresFailures:
+class PostgresFailures(StorePart):
     """See base.Store."""
 
     async def failure_groups(self, namespace: str, first: int, most: int) -> list[tuple[int, Task]]:
@@ -56,7 +52,9 @@ class PostgresFailures:
             _LAST_ID if before is None else before, window, selection.namespace, selection.state, selection.queue,
             selection.type, selection.since,
         ]  # fmt: skip
-        if selection.among == "closed":
+        if selection.among == "open":
+            values.append(int(selection.kind))
+        elif selection.among == "closed":
             values.append(selection.fresh)
         elif selection.among == "dead":
             values += [selection.group, selection.error]
@@ -76,11 +74,11 @@ class PostgresFailures:
     async def old_failures(self, closed_before: int, most: int) -> list[tuple[str, str, bytes]]:
         return [(row[0], row[1], row[2]) for row in await self._read("old_failures", closed_before, most)]
 
+    async def owing(self, most: int) -> list[tuple[str, str, bytes, int]]:
+        return [(row[0], row[1], row[2], row[3]) for row in await self._read("owing", most)]
+
     async def every_session(self, most: int) -> list[WorkerSession]:
         return [WorkerSession(*row) for row in await self._read("every_session", most)]
 
     async def settings(self) -> dict[str, str]:
         return {row[0]: row[1] for row in await self._read("settings")}
-
-    async def _read(self, name: str, *args: object) -> list[asyncpg.Record]:
-        raise NotImplementedError

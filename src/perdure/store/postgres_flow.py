@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
-
-import asyncpg
-from msgspec.structs import astuple
+from collections.abc import Mapping, Sequence
 
 from perdure.core.limit_rules import Limit, LimitName, Running
 from perdure.core.model import Task
 from perdure.store import postgres_rows, rows
+from perdure.store.postgres_part import BatchPart, StorePart
 
 
-class PostgresFlow:
+class PostgresFlow(BatchPart):
     """Part of the batch."""
-
-    @property
-    def now(self) -> int:
-        raise NotImplementedError
-
-    async def _fetch(self, name: str, *args: Any) -> list[asyncpg.Record]:
-        raise NotImplementedError
-
-    async def _write(self, name: str, *args: Any) -> int:
-        raise NotImplementedError
-
-    async def _locked(self, name: str, *args: Any) -> list[tuple[Any, ...]]:
-        raise NotImplementedError
 
     async def hold_limits(self, names: Sequence[LimitName]) -> dict[LimitName, Limit]:
         if not names:
             return {}
         found = await self._fetch("hold_limits", *postgres_rows.columns(names, tuple))
-        return {limit.id: limit for limit in map(_limit, found)}
+        return {limit.id: limit for limit in map(rows.limit, found)}
 
     async def running(self, namespaces: Sequence[str]) -> list[Running]:
         return [Running(*row) for row in await self._fetch("running", namespaces)]
@@ -57,23 +41,17 @@ class PostgresFlow:
         return int((await self._fetch("trim_buckets", self.now, limit))[0][0])
 
     async def put_limit(self, limit: Limit) -> None:
-        await self._write("put_limit", *astuple(limit))
+        await self._write("put_limit", *rows.of_limit(limit))
 
     async def delete_limit(self, name: LimitName) -> None:
         await self._write("delete_limit", *name)
 
 
-class PostgresFlowReads:
+class PostgresFlowReads(StorePart):
     """Part of the store."""
 
-    async def _read(self, name: str, *args: object) -> list[asyncpg.Record]:
-        raise NotImplementedError
-
-    async def _short(self, name: str, *args: object) -> list[asyncpg.Record]:
-        raise NotImplementedError
-
     async def limits(self) -> list[Limit]:
-        return [_limit(row) for row in await self._short("limits")]
+        return [rows.limit(row) for row in await self._short("limits")]
 
     async def limits_version(self) -> tuple[int, int]:
         count, latest = (await self._short("limits_version"))[0]
@@ -87,7 +65,3 @@ class PostgresFlowReads:
 
     async def count_blocked(self, subjects: Sequence[str], most: int) -> dict[str, int]:
         return dict(map(tuple, await self._read("count_blocked", subjects, most)))
-
-
-def _limit(row: Iterable[Any]) -> Limit:
-    return Limit(*row)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from operator import attrgetter
-from typing import Any
 
-import asyncpg
 from msgspec.structs import astuple
 
 from perdure.core.outbox import Cursor, Feed, OutboxEvent
 from perdure.core.streams import Chunk, StreamEnd
 from perdure.core.webhooks import DeadLetter, Webhook
 from perdure.store import postgres_rows
+from perdure.store.postgres_part import BatchPart, StorePart
 
 _PUBLISHED = OutboxEvent.__struct_fields__[:-2]
 _publish = attrgetter(*_PUBLISHED)
@@ -23,17 +21,8 @@ _put_webhook = attrgetter(
 )  # fmt: skip
 
 
-class OutboxBatch(ABC):
+class OutboxBatch(BatchPart):
     """See store/outbox.py. The default of the column is what gives an event its transaction."""
-
-    @abstractmethod
-    async def _fetch(self, name: str, *args: Any) -> list[asyncpg.Record]: ...
-
-    @abstractmethod
-    async def _write(self, name: str, *args: Any) -> int: ...
-
-    @abstractmethod
-    async def _copy(self, table: str, columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None: ...
 
     async def publish(self, events: Sequence[OutboxEvent]) -> None:
         if events:
@@ -59,14 +48,8 @@ class OutboxBatch(ABC):
         return int((await self._fetch("trim_streams", before, limit))[0][0])
 
 
-class OutboxStore(ABC):
+class OutboxStore(StorePart):
     """See store/outbox.py."""
-
-    @abstractmethod
-    async def _read(self, name: str, *args: object) -> list[asyncpg.Record]: ...
-
-    @abstractmethod
-    async def _short(self, name: str, *args: object) -> list[asyncpg.Record]: ...
 
     async def recording(self) -> set[str]:
         return {name for (name,) in await self._short("recording")}

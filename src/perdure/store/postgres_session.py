@@ -34,15 +34,19 @@ BASE_SETTINGS = {
     "idle_session_timeout": "0",
 }
 
-BATCH_SETTINGS = BASE_SETTINGS | {
-    # Statements of batches name few rows and have their index. A plan is made once a connection, perhaps while a table
-    # is empty and reading all of it looks cheap; with these a burst one second later still goes by the index.
-    "plan_cache_mode": "force_generic_plan",
+READ_SETTINGS = BASE_SETTINGS | {
+    # Reads go along indexes, a bounded number of rows at a time, also where a table has grown since it was analyzed.
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "jit": "off",
+}
+
+BATCH_SETTINGS = READ_SETTINGS | {
+    # Statements of batches name few rows and have their index. A plan is made once a connection, perhaps while a table
+    # is empty and reading all of it looks cheap; so made, a burst one second later still goes by the index.
+    "plan_cache_mode": "force_generic_plan",
     "lock_timeout": "10s",
     # A process that was stopped inside a batch must not keep its rows from the others.
     "idle_in_transaction_session_timeout": "30s",

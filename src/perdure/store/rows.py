@@ -11,7 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from perdure.core.model import Task
+from msgspec.structs import astuple
+
+from perdure.core.breaker import Circuit
+from perdure.core.limit_rules import Limit
+from perdure.core.model import Task, pack, unpack
 from perdure.core.run import Message, Page, Run
 from perdure.core.states import Kind, State
 
@@ -77,3 +81,18 @@ def pages(found: Iterable[Iterable[Any]]) -> dict[bytes, list[Page]]:
         page = Page(*row)
         histories[page.run_id].append(page)
     return dict(histories)
+
+
+def limit(row: Iterable[Any]) -> Limit:
+    """The limit of a row that was selected in field order."""
+    *plain, circuit = row
+    found = Limit(*plain)
+    found.paused, found.declared = found.paused == 1, found.declared == 1
+    found.circuit = None if circuit is None else unpack(circuit, Circuit)
+    return found
+
+
+def of_limit(limit: Limit) -> Row:
+    """Its columns."""
+    *plain, circuit = astuple(limit)
+    return (*plain, None if circuit is None else pack(circuit))

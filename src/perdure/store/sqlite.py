@@ -23,14 +23,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, astuple
 
 from perdure.core.errors import Conflict
 from perdure.core.model import Attempt, Key, Task, WorkerSession
+from perdure.core.owners import QueueOwner
 from perdure.core.run import Message, Page, Run
 from perdure.store import rows
 from perdure.store.base import ApiKey, CommitUnknown, Filter, KeyName, StoreFault, Switch
-from perdure.store.census import MAX_LANES, LaneCount, census
+from perdure.store.census import MAX_LANES, LaneCount, OpenRun, census
 from perdure.store.clock import Clock, SlewedClock
 from perdure.store.rows import Row
 from perdure.store.sqlite_batch import SqliteBatch, chunks, within
@@ -38,6 +39,7 @@ from perdure.store.sqlite_failures import SqliteFailures
 from perdure.store.sqlite_file import LOG_BYTES, MEMORY, Connection, check_file, exists, log_size, split
 from perdure.store.sqlite_flow import SqliteFlowReads
 from perdure.store.sqlite_outbox import OutboxStore
+from perdure.store.sqlite_search import SqliteSearch
 from perdure.store.statements import check_migrations, expand, migrations, statements
 
 log = logging.getLogger("perdure.store")
@@ -46,7 +48,7 @@ SQL = statements("sqlite")
 _BEHIND_ALL_IDS = b"\xff" * 17
 
 
-class SqliteStore(SqliteFailures, SqliteFlowReads, OutboxStore):
+class SqliteStore(SqliteFailures, SqliteFlowReads, SqliteSearch, OutboxStore):
     """See base.Store. `path` is a file on a local disk, or ":memory:".
 
     `clock` gives microseconds since the epoch; None takes the wall clock, made so that it never goes back, not even
@@ -183,6 +185,10 @@ class SqliteStore(SqliteFailures, SqliteFlowReads, OutboxStore):
     async def find(self, filter: Filter) -> list[Task]:
         values = asdict(filter)
         values["before"] = _BEHIND_ALL_IDS if filter.before is None else filter.before
+        if filter.owing:
+            ids = [run_id for (run_id,) in await self._rows(SQL["find_owing"], values)]
+            parts = [await self._rows(expand(SQL["trace"], len(part)), part) for part in chunks(ids)]
+            return sorted((rows.task(row) for part in parts for row in part), key=lambda task: task.id, reverse=True)
         which = "find_failures" if filter.group is not None else "find" if filter.workflow_id is None else "find_runs"
         return [rows.task(row) for row in await self._rows(SQL[which], values)]
 
@@ -234,6 +240,9 @@ class SqliteStore(SqliteFailures, SqliteFlowReads, OutboxStore):
     async def sessions(self, namespace: str) -> list[WorkerSession]:
         return [WorkerSession(*row) for row in await self._rows(SQL["sessions"], (namespace,))]
 
+    async def held(self, incarnation: int, limit: int) -> list[Task]:
+        return [rows.task(row) for row in await self._rows(SQL["held"], (incarnation, limit))]
+
     async def next_alarm(self, after: int = 0) -> int | None:
         alarm: int | None = (await self._rows(SQL["next_alarm"], (after,)))[0][0]
         return alarm
@@ -245,6 +254,19 @@ class SqliteStore(SqliteFailures, SqliteFlowReads, OutboxStore):
         writer = self._mine(self._writer)
         async with self._turn, self._transaction(writer):
             writer.write(SQL["add_api_key"], (hash, namespace, label, self._clock()))
+
+    async def queue_owners(self) -> list[QueueOwner]:
+        return [QueueOwner(*row) for row in await self._rows(SQL["queue_owners"])]
+
+    async def put_queue_owner(self, owner: QueueOwner) -> None:
+        writer = self._mine(self._writer)
+        async with self._turn, self._transaction(writer):
+            writer.write(SQL["put_queue_owner"], astuple(owner))
+
+    async def delete_queue_owner(self, namespace: str, queue: str) -> bool:
+        writer = self._mine(self._writer)
+        async with self._turn, self._transaction(writer):
+            return writer.write(SQL["delete_queue_owner"], (namespace, queue)) > 0
 
     async def list_api_keys(self) -> list[ApiKey]:
         return [ApiKey(*row) for row in await self._rows(SQL["list_api_keys"])]
@@ -274,6 +296,13 @@ class SqliteStore(SqliteFailures, SqliteFlowReads, OutboxStore):
         ]
         running = await self._rows(SQL["leased_in_lanes"], bounds)
         return census(most, ready, running, await self._rows(SQL["later_in_lanes"], bounds))
+
+    async def open_runs(self, most: int) -> list[OpenRun]:
+        found = await self._rows(SQL["open_runs"], {"most": most})
+        return [
+            OpenRun(namespace, type_, at, events, failures, bool(failed), attributes)
+            for namespace, type_, at, events, failures, failed, attributes in found
+        ]
 
     async def changed(self) -> bool:
         """False while a batch runs; the call after it tells."""

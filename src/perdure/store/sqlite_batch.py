@@ -24,6 +24,7 @@ from perdure.store.sqlite_file import Connection
 from perdure.store.sqlite_flow import SqliteFlow
 from perdure.store.sqlite_outbox import OutboxBatch
 from perdure.store.sqlite_rows import Shape, Write
+from perdure.store.sqlite_search import SqliteSearchBatch
 from perdure.store.statements import expand, statements
 
 T = TypeVar("T")
@@ -45,7 +46,7 @@ _put_runs = Shape(SQL["put_runs"].split(";"), sqlite_rows.RUN, sqlite_rows.RUN_S
 _by_seq = attrgetter("seq")
 
 
-class SqliteBatch(SqliteFailureBatch, SqliteFlow, OutboxBatch):
+class SqliteBatch(SqliteFailureBatch, SqliteFlow, SqliteSearchBatch, OutboxBatch):
     """See base.Batch."""
 
     def __init__(self, connection: Connection, clock: Clock, switch: Switch | None) -> None:
@@ -302,6 +303,9 @@ class SqliteBatch(SqliteFailureBatch, SqliteFlow, OutboxBatch):
     async def delete_sessions(self, incarnations: Sequence[int]) -> None:
         for part in chunks(incarnations):
             await self._write(expand(SQL["delete_sessions"], len(part)), part)
+
+    async def pulse(self) -> Pulse:
+        return Pulse(*(await self._rows(SQL["pulse"]))[0])
 
     async def lock_pulse(self) -> Pulse | None:
         alive_at, hold_until, _mark = (await self._rows(SQL["lock_pulse"]))[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from msgspec.structs import asdict
 
@@ -12,7 +11,7 @@ from perdure.core.failures import fingerprint
 from perdure.core.model import Task, WorkerSession
 from perdure.store import rows
 from perdure.store.failures import PICK, FailureCount, Picked
-from perdure.store.rows import Row
+from perdure.store.sqlite_part import BatchPart, StorePart
 from perdure.store.statements import expand, statements
 
 SQL = statements("sqlite")
@@ -20,13 +19,17 @@ _DELETE = SQL["delete_closed"].split(";")
 _BEHIND_ALL_IDS = b"\xff" * 17
 
 
-class SqliteFailureBatch:
+class SqliteFailureBatch(BatchPart):
     """See base.Batch, section "failures"."""
 
     async def mark_failed(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
             found = fingerprint(task)
             await self._write(expand(SQL["mark_failed"], 1), (task.id, found.group, found.error))
+
+    async def mark_owing(self, owed: Mapping[bytes, int]) -> None:
+        for run_id, what in owed.items():
+            await self._write(expand(SQL["mark_owing"], 1), (run_id, int(what)))
 
     async def mark_retried(self, retried: Mapping[bytes, bytes]) -> None:
         for ids in retried.items():
@@ -40,11 +43,8 @@ class SqliteFailureBatch:
             deleted += await self._write(expand(_DELETE[-1], 1), (task_id,))
         return deleted
 
-    async def _write(self, sql: str, values: Any = ()) -> int:
-        raise NotImplementedError
 
-
-class SqliteFailures:
+class SqliteFailures(StorePart):
     """See base.Store."""
 
     async def failure_groups(self, namespace: str, first: int, most: int) -> list[tuple[int, Task]]:
@@ -79,11 +79,12 @@ class SqliteFailures:
             SQL["old_failures"], (closed_before, most)
         )]  # fmt: skip
 
+    async def owing(self, most: int) -> list[tuple[str, str, bytes, int]]:
+        found = await self._rows(SQL["owing"], (most,))
+        return [(namespace, type_, run_id, what) for namespace, type_, run_id, what in found]
+
     async def every_session(self, most: int) -> list[WorkerSession]:
         return [WorkerSession(*row) for row in await self._rows(SQL["every_session"], (most,))]
 
     async def settings(self) -> dict[str, str]:
         return {name: str(value) for name, value in await self._rows(SQL["settings"])}
-
-    async def _rows(self, sql: str, values: Any = ()) -> list[Row]:
-        raise NotImplementedError

@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
-
-from msgspec.structs import astuple
+from collections.abc import Mapping, Sequence
 
 from perdure.core.limit_rules import Limit, LimitName, Running
 from perdure.core.model import Task
-from perdure.store.rows import Row
+from perdure.store import rows
+from perdure.store.sqlite_part import BatchPart, StorePart
 from perdure.store.sqlite_rows import bounds
 from perdure.store.statements import expand, statements
 
 SQL = statements("sqlite")
 
 
-class SqliteFlow:
+class SqliteFlow(BatchPart):
     """Part of the batch."""
 
-    @property
-    def now(self) -> int:
-        raise NotImplementedError
-
-    async def _rows(self, sql: str, values: Any = ()) -> list[Row]:
-        raise NotImplementedError
-
-    async def _write(self, sql: str, values: Any = ()) -> int:
-        raise NotImplementedError
-
-    async def _rows_of(self, sql: str, given: Sequence[Row]) -> list[Row]:
-        raise NotImplementedError
-
-    def _locked(self, found: list[Row]) -> list[Task]:
-        raise NotImplementedError
-
     async def hold_limits(self, names: Sequence[LimitName]) -> dict[LimitName, Limit]:
-        return {limit.id: limit for limit in map(_limit, await self._rows_of(SQL["hold_limits"], names))}
+        return {limit.id: limit for limit in map(rows.limit, await self._rows_of(SQL["hold_limits"], names))}
 
     async def running(self, namespaces: Sequence[str]) -> list[Running]:
         return [Running(*row) for row in await self._rows(expand(SQL["running"], len(namespaces)), namespaces)]
@@ -60,20 +42,17 @@ class SqliteFlow:
         return await self._write(SQL["trim_buckets"], (self.now, limit))
 
     async def put_limit(self, limit: Limit) -> None:
-        await self._write(SQL["put_limit"], astuple(limit))
+        await self._write(SQL["put_limit"], rows.of_limit(limit))
 
     async def delete_limit(self, name: LimitName) -> None:
         await self._write(SQL["delete_limit"], name)
 
 
-class SqliteFlowReads:
+class SqliteFlowReads(StorePart):
     """Part of the store."""
 
-    async def _rows(self, sql: str, values: Any = ()) -> list[Row]:
-        raise NotImplementedError
-
     async def limits(self) -> list[Limit]:
-        return [_limit(row) for row in await self._rows(SQL["limits"])]
+        return [rows.limit(row) for row in await self._rows(SQL["limits"])]
 
     async def limits_version(self) -> tuple[int, int]:
         count, latest = (await self._rows(SQL["limits_version"]))[0]
@@ -88,9 +67,3 @@ class SqliteFlowReads:
     async def count_blocked(self, subjects: Sequence[str], most: int) -> dict[str, int]:
         counted = {subject: (await self._rows(SQL["count_blocked"], (subject, most)))[0][0] for subject in subjects}
         return {subject: number for subject, number in counted.items() if number}
-
-
-def _limit(row: Iterable[Any]) -> Limit:
-    limit = Limit(*row)
-    limit.paused, limit.declared = limit.paused == 1, limit.declared == 1
-    return limit

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import Any
 
 from msgspec.structs import astuple
 
@@ -16,6 +14,7 @@ from perdure.core.streams import Chunk, StreamEnd
 from perdure.core.webhooks import DeadLetter, Webhook
 from perdure.store import sqlite_rows
 from perdure.store.rows import Row
+from perdure.store.sqlite_part import BatchPart, StorePart
 from perdure.store.sqlite_rows import Write
 from perdure.store.statements import expand, statements
 
@@ -30,17 +29,8 @@ _put_webhook = attrgetter(
 )  # fmt: skip
 
 
-class OutboxBatch(ABC):
+class OutboxBatch(BatchPart):
     """See store/outbox.py."""
-
-    @abstractmethod
-    async def _rows(self, sql: str, values: Any = ()) -> list[Row]: ...
-
-    @abstractmethod
-    async def _write(self, sql: str, values: Any = ()) -> int: ...
-
-    @abstractmethod
-    async def _write_all(self, writes: Iterable[Write]) -> None: ...
 
     async def publish(self, events: Sequence[OutboxEvent]) -> None:
         await self._write_all(_writes(SQL["publish"], [_publish(event) for event in events]))
@@ -73,17 +63,8 @@ class OutboxBatch(ABC):
         return await self._write(_TRIM_STREAMS, (before, limit))
 
 
-class OutboxStore(ABC):
+class OutboxStore(StorePart):
     """See store/outbox.py."""
-
-    @abstractmethod
-    async def _rows(self, sql: str, values: Any = ()) -> list[Row]: ...
-
-    @abstractmethod
-    async def _alone(self, sql: str, values: Any = ()) -> int: ...
-
-    @abstractmethod
-    async def _alone_rows(self, sql: str, values: Any = ()) -> list[Row]: ...
 
     async def recording(self) -> set[str]:
         return {name for (name,) in await self._rows(SQL["recording"])}

@@ -6,9 +6,11 @@ A file holds statements of the form
     -- One sentence that says what it is for.
     select ...
 
-Both dialects hold the same names (a test compares them). `:rows(n)` in a SQLite statement stands for a list of row
-values with n columns: `(?,?),(?,?)`; `expand` writes it out for a number of rows, and the result is cached, because
-sqlite3 caches prepared statements by text. A verb that takes two statements holds both, with a semicolon between them.
+Both dialects hold the same names (a test compares them). What several statements share, such as a list of columns, is
+written once, under `-- part: open_brief`, and `:part(open_brief)` stands for it in all files of the dialect. `:rows(n)`
+in a SQLite statement stands for a list of row values with n columns: `(?,?),(?,?)`; `expand` writes it out for a number
+of rows, and the result is cached, because sqlite3 caches prepared statements by text. A verb that takes two statements
+holds both, with a semicolon between them.
 """
 
 from __future__ import annotations
@@ -19,23 +21,28 @@ from importlib.resources import files
 
 from perdure.core.errors import Conflict
 
-_NAME = re.compile(r"^-- name: (\w+)\n((?:--.*\n)+)", re.MULTILINE)
+_NAME = re.compile(r"^-- (name|part): (\w+)\n(?:--.*\n)+", re.MULTILINE)
+_PART = re.compile(r":part\((\w+)\)")
 _ROWS = re.compile(r":rows\((\d+)\)")
 
 
 @cache
 def statements(dialect: str) -> dict[str, str]:
     """Every named statement of a dialect ("sqlite" or "postgres")."""
-    found: dict[str, str] = {}
+    found: dict[tuple[str, str], str] = {}
     for file in sorted(files("perdure.store.sql").joinpath(dialect).iterdir(), key=lambda f: f.name):
         if not file.name.endswith(".sql"):
             continue
-        parts = _NAME.split(file.read_text(encoding="utf-8"))
-        for name, _comment, sql in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
-            if name in found:
-                raise ValueError(f"{dialect}/{file.name}: statement {name} is defined twice")
-            found[name] = sql.strip().rstrip(";")
-    return found
+        texts = _NAME.split(file.read_text(encoding="utf-8"))
+        for kind, name, sql in zip(texts[1::3], texts[2::3], texts[3::3], strict=True):
+            if (kind, name) in found:
+                raise ValueError(f"{dialect}/{file.name}: {kind} {name} is defined twice")
+            found[kind, name] = sql.strip().rstrip(";")
+    return {
+        name: _PART.sub(lambda part: found["part", part[1]], sql)
+        for (kind, name), sql in found.items()
+        if kind == "name"
+    }
 
 
 def migrations(dialect: str) -> list[tuple[str, str]]:

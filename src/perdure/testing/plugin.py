@@ -8,11 +8,13 @@ perdure_apps    override this one: the Perdure and AsyncPerdure objects of the a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import pytest
 
-from perdure.app import AsyncPerdure, Perdure
-from perdure.testing.environment import Environment, jumping
+if TYPE_CHECKING:  # pytest loads this file in projects, too, that know nothing of it
+    from perdure.app import AsyncPerdure, Perdure
+    from perdure.testing.environment import Environment
 
 
 @pytest.fixture
@@ -24,6 +26,8 @@ def perdure_apps() -> Sequence[Perdure | AsyncPerdure]:
 @pytest.fixture
 def perdure(perdure_apps: Sequence[Perdure | AsyncPerdure]) -> Iterator[Environment]:
     """Jobs in this process, on a clock that jumps."""
+    from perdure.testing.environment import jumping
+
     with jumping(*perdure_apps) as environment:
         yield environment
 

@@ -9,6 +9,7 @@ claims then are for the next worker: the turn is handed back.
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -145,6 +146,7 @@ class _GoOn:
         self.wants: dict[int, bytes] = {}  #: groups whose results the code needs before it can go on
         self.results: dict[int, list[CallResult]] = {}
         self._fed = False
+        self._replay_seconds: float | None = None  #: of a run that was not in memory
         self.after = 0
         self.commands: list[TurnCommand] = []
 
@@ -159,6 +161,8 @@ class _GoOn:
     def _work(self) -> None:
         turn = self._turn
         self.wants = {}
+        begun = time.monotonic()
+        replays = self.cached is None or self._replay_seconds is not None
         if self.cached is None:
             self.cached = Cached(turn.turns.instance(turn.workflow, turn.turn.run_id))
         elif self.cached.broken:
@@ -169,6 +173,8 @@ class _GoOn:
             self._feed(self.cached)
         machine.results |= self.results
         instance.run()
+        if replays:
+            self._replay_seconds = (self._replay_seconds or 0.0) + time.monotonic() - begun
         self.wants = machine.wants
         if self.wants:
             return
@@ -196,6 +202,8 @@ class _GoOn:
             if self.cached is not None:
                 self.cached.broken = True
                 self.cached = None  # a thread hangs in it
+        elif self._replay_seconds is not None and not self.wants:
+            self._turn.turns.replayed(self._turn.turn, self._replay_seconds)
         self._turn.waits(self)
 
     def progress(self) -> int:

@@ -150,7 +150,7 @@ async def run_async(run: Run) -> Completion | None:
     RUNNING.set(run.ctx)
     try:
         value = await uncopied(run.task.function(run.ctx, _entered(run)), run.pid)
-        _leave(run, value)
+        leave(run, value)
     except BaseException as error:  # noqa: BLE001 - see the module's first paragraph
         return _settled(run, _raised, error)
     return _settled(run, _returned, value)
@@ -167,7 +167,7 @@ def _run_plain(run: Run) -> Completion | None:
     RUNNING.set(run.ctx)
     try:
         value = run.task.function(run.ctx, _entered(run))
-        _leave(run, value)
+        leave(run, value)
     except BaseException as error:  # noqa: BLE001 - see the module's first paragraph
         return _settled(run, _raised, error)
     return _settled(run, _returned, value)
@@ -218,7 +218,7 @@ def _entered(run: Run) -> object:
     return payload
 
 
-def _leave(run: Run, result: object) -> None:
+def leave(run: Run, result: object) -> None:
     """Tell the middleware of a result, the innermost first. Cancelled when nobody waits for it any more."""
     if run.entered and run.ctx.stop in OVER:
         raise Cancelled(run.ctx.stop)
@@ -226,7 +226,7 @@ def _leave(run: Run, result: object) -> None:
         run.entered.pop().after(run.ctx, result)
 
 
-def _complain(run: Run, error: BaseException) -> None:
+def complain(run: Run, error: BaseException) -> None:
     """Tell the middleware of an exception, the innermost first."""
     while run.entered:
         middleware = run.entered.pop()
@@ -301,7 +301,7 @@ def _raised(run: Run, error: BaseException) -> Completion | None:
     if isinstance(error, CompleteLater) and not run.ctx.stop:
         run.entered.clear()
         return _completion(run, "deferred")
-    _complain(run, error)
+    complain(run, error)
     match run.ctx.stop:
         case "lost":
             return None

@@ -1,9 +1,9 @@
-"""`GET /live` and `GET /ready` over the processes of a supervisor, for orchestrators and people.
+"""`GET /live`, `GET /ready` and `GET /metrics` over the processes of a supervisor, for orchestrators and people.
 
-Both answer 200 or 503 and JSON: `live` or `ready`, and the status of each process. Live means that every process was
-heard of lately: an event loop that a handler blocks, or a process that is stopped, is not. Ready means that a process
-at least is connected to a server and takes tasks. A worker whose slots are all taken is ready: nothing is wrong with
-it.
+The first two answer 200 or 503 and JSON: `live` or `ready`, and the status of each process. Live means that every
+process was heard of lately: an event loop that a handler blocks, or a process that is stopped, is not. Ready means that
+a process at least is connected to a server and takes tasks. A worker whose slots are all taken is ready: nothing is
+wrong with it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import msgspec
 from aiohttp import web
 
 from perdure.core.errors import Unavailable
+from perdure.worker.metrics import CONTENT_TYPE, page
 from perdure.worker.status import Health
 
 
@@ -31,8 +32,11 @@ async def health_server(host: str, port: int, look: Callable[[], Health]) -> Asy
         health = look()
         return _answer("ready", health.ready, health)
 
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=page(look()), headers={"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"})
+
     app = web.Application()
-    app.add_routes([web.get("/live", live), web.get("/ready", ready)])
+    app.add_routes([web.get("/live", live), web.get("/ready", ready), web.get("/metrics", metrics)])
     runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.5)
     await runner.setup()
     try:

@@ -369,10 +369,10 @@ class Machine:
             pending.end(DONE)
         return pending
 
-    def recorded_next(self) -> type[Any] | None:
-        """While replaying: the event that the next command has to become."""
+    def recorded_next(self) -> Any:
+        """While replaying: the attributes of the event that the next command has to become, if there is one."""
         event = None if self._live else self._expected()
-        return None if event is None else type(event.attributes)
+        return None if event is None else event.attributes
 
     def version(self, name: str, newest: int, deprecated: bool = False) -> int | None:
         """What a run that comes here for the first time is to do: live it is `newest`, and a marker says so; on replay

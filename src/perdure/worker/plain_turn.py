@@ -10,6 +10,7 @@ claims then are for the next worker: the turn is handed back.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -42,6 +43,8 @@ class PlainTurn(TurnInHand):
         self._under_way = 0  #: steps whose end the code has not seen
         self._thread: int | None = None  #: the thread, while the code itself runs
         self._lock = threading.Lock()
+        self._begun = 0.0  #: on the monotonic clock
+        self._replay_seconds: float | None = None  #: until the code first waited for something new, or its end
 
     def begin(self, pages: list[bytes]) -> None:
         self.turns.watchdog.watch(self)
@@ -59,6 +62,8 @@ class PlainTurn(TurnInHand):
         """The code waits for the server, has ended, or is at fault."""
         self.turns.watchdog.leave(self)
         self._code.let_go()
+        if self._replay_seconds is not None:
+            self.turns.replayed(self.turn, self._replay_seconds)
         if self.over:
             return
         if outcome is None:
@@ -90,6 +95,7 @@ class PlainTurn(TurnInHand):
     # ---------------------------------------------------------------------------------------------------- the thread
     def _work(self, pages: list[bytes]) -> Last | Failure | None:
         code = self._code
+        self._begun = time.monotonic()
         try:
             with self._computing():
                 code.machine.feed(events_after(pages, 0), self.turn.updates)
@@ -105,8 +111,13 @@ class PlainTurn(TurnInHand):
         try:
             yield
         finally:
+            self._replayed()
             with self._lock:
                 self._thread = None
+
+    def _replayed(self) -> None:
+        if self._replay_seconds is None:
+            self._replay_seconds = time.monotonic() - self._begun
 
     def append(self, after: int, commands: list[TurnCommand]) -> None:
         """For the code: returns when it is in the history."""
@@ -154,6 +165,7 @@ class PlainTurn(TurnInHand):
     @contextmanager
     def _waiting(self) -> Iterator[None]:
         """The code itself does not run."""
+        self._replayed()
         with self._lock:
             thread, self._thread = self._thread, None
         try:

@@ -26,7 +26,7 @@ from perdure.sdk.failure import cut, to_failure
 from perdure.sdk.logs import RUNNING
 from perdure.sdk.steps import StepCall
 from perdure.sdk.task import Task
-from perdure.worker.execute import METADATA_BYTES, Environment, Run, run_async, run_plain
+from perdure.worker.execute import METADATA_BYTES, Environment, Run, complain, leave, run_async, run_plain
 from perdure.worker.fork import end_copies, uncopied
 from perdure.worker.threads import Threads
 
@@ -72,7 +72,7 @@ class Attempt:
             attempt=claim.attempt,
             max_attempts=call.retry.max_attempts,
             payload=payload,
-            headers=parent.headers,
+            headers=dict(call.headers),
             start_to_close=call.timeout,
             retry=call.retry,
         )
@@ -186,8 +186,11 @@ async def _run_async(attempt: Attempt) -> None:
     RUNNING.set(run.ctx)
     call: Any = attempt.call
     try:
+        _enter(run)
         value = await uncopied(call.function(*call.args), run.pid)
+        leave(run, value)
     except BaseException as error:  # noqa: BLE001 - whatever it is, it ends this attempt and not the worker
+        complain(run, error)
         end = attempt.raised(error, 2)
     else:
         end = attempt.returned(value)
@@ -206,12 +209,23 @@ def _run_here(attempt: Attempt) -> StepEnd:
     run, call = attempt.run, attempt.call
     RUNNING.set(run.ctx)
     try:
+        _enter(run)
         value = call.function(*call.args)
+        leave(run, value)
     except BaseException as error:  # noqa: BLE001 - whatever it is, it ends this attempt and not the worker
         end_copies(run.pid)
+        complain(run, error)
         return attempt.raised(error, 1)
     end_copies(run.pid)
     return attempt.returned(value)
+
+
+def _enter(run: Run) -> None:
+    """Tell the middleware that wants to know of steps."""
+    for middleware in run.environment.middleware:
+        if middleware.steps:
+            middleware.before(run.ctx, None)
+            run.entered.append(middleware)
 
 
 def _only(call: StepCall, task: Task[..., Any]) -> object:

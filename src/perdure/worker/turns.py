@@ -22,6 +22,7 @@ from perdure.worker.instances import Cached, Instances
 from perdure.worker.machine import Instance
 from perdure.worker.plain_turn import PlainTurn
 from perdure.worker.queries import Query
+from perdure.worker.status import WorkerFigures
 from perdure.worker.steps import StepEnd, Steps
 from perdure.worker.threads import Threads
 from perdure.worker.turn import TurnInHand
@@ -31,6 +32,8 @@ log = logging.getLogger("perdure.worker")
 
 MOST_SPARED = 1_000
 """Runs."""
+_FIRST_TURN = 3
+"""Id of the WorkflowTaskStarted of a run's first turn, if nothing was sent to it before."""
 Ended = Callable[[Run, Completion | None], None]
 
 
@@ -60,6 +63,7 @@ class Turns:
         self.environment = environment
         self.ended = ended
         self.draining = draining
+        self.figures = WorkerFigures()
         self.appender = Appender(service)
         self.watchdog = Watchdog(limit)
         self.activations = Activations(self.watchdog)
@@ -96,6 +100,8 @@ class Turns:
         cached = self.instances.take(turn.run_id)
         if cached is not None and cached.broken:
             cached = None
+        self.figures.cache_hits += cached is not None
+        self.figures.cache_misses += cached is None and turn.started_event_id > _FIRST_TURN
         return AsyncTurn(self, run, workflow, cached), 0 if cached is None else cached.last
 
     async def _fetch(self, turn: TurnInHand, have: int) -> None:
@@ -140,6 +146,11 @@ class Turns:
             self.spared[run_id] = ends
             if len(self.spared) > MOST_SPARED:
                 del self.spared[next(iter(self.spared))]
+
+    def replayed(self, turn: Turn, seconds: float) -> None:
+        """A run that was not in memory has gone through its history; a first turn has none."""
+        if turn.started_event_id > _FIRST_TURN:
+            self.figures.replayed(seconds)
 
     def forget(self, turn: TurnInHand) -> None:
         """It is over."""

@@ -200,17 +200,15 @@ class Worker:
         """How it is at this moment. On the worker's event loop."""
         now, heard_at = time.monotonic(), self._heartbeats.answered_at
         return WorkerStatus(
-            pid=os.getpid(),
-            identity=self._identity,
+            pid=os.getpid(), identity=self._identity,
             slots=self._slots.total,
             free=self._slots.total - sum(self._slots.weight(run.delivery) for run in self._running),
-            running=len(self._running),
-            stuck=len(self._wear.stuck()),
-            connected=self._connected,
-            draining=self._draining.is_set(),
+            running=len(self._running), stuck=len(self._wear.stuck()),
+            connected=self._connected, draining=self._draining.is_set(),
             poll_age=None if self._polled_at is None else round(now - self._polled_at, 3),
             heartbeat_age=None if heard_at is None else round(now - heard_at, 3),
-        )
+            figures=self._turns.figures,
+        )  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------------ polling
     async def _poll_forever(self, number: int) -> None:
@@ -273,6 +271,7 @@ class Worker:
         body.limits = declared(self._tasks.values())
         reply = await self._service.open_session(body)
         self._heartbeats.start(reply.heartbeat)
+        self._turns.figures.namespace = reply.namespace
         self._connected = True
         if self._lifeline is not None:
             self._lifeline.tell(ProcessReport(self.status()))
@@ -365,6 +364,7 @@ class Worker:
         else:
             self._heartbeats.ended(run)
             self._reporter.add(run, completion)
+            self._turns.figures.ended(completion.outcome)
 
     def _time_out(self, run: Run) -> None:
         if run.stop("timeout"):

@@ -4,11 +4,14 @@ must find every one of them, or it is too weak."""
 # Each of these modules registers its own as it is imported.
 from tests.sim.mutants import (  # noqa: F401
     alarms,
+    bulk,
     commits,
     ends,
+    events,
     fence,
     findings,
     flows,
+    groups,
     keys,
     limits,
     locks,

@@ -92,23 +92,24 @@ select * from closed_brief_v3
 where id in (
     select id from closed_tasks
     where namespace = $2 and failure_group = $9 and retried_by is null and id < $1::uuid
-        and ($3::smallint is null or state = $3)
-        and ($4::text is null or queue = $4)
-        and ($5::text is null or type = $5)
-        and ($6::bigint is null or created_at >= $6)
+        and :part(filter)
         and ($8::smallint is null or kind = $8)
     order by id desc
     limit $7
 )
 order by id desc;
 
--- name: pick_open
--- Open tasks, newest first, and whether each is one of those wanted.
-select id, namespace = $3 and kind = 1
-    and ($4::smallint is null or state = $4)
+-- part: selected
+-- What jobs must be to be picked; null does not narrow it.
+($4::smallint is null or state = $4)
     and ($5::text is null or queue = $5)
     and ($6::text is null or type = $6)
     and ($7::bigint is null or created_at >= $7)
+
+-- name: pick_open
+-- Open tasks, newest first, and whether each is one of those wanted.
+select id, namespace = $3 and kind = $8
+    and :part(selected)
 from tasks
 where id < $1::uuid
 order by id desc
@@ -117,10 +118,7 @@ limit $2;
 -- name: pick_closed
 -- The same of closed tasks; `fresh` ones were not retried yet.
 select id, namespace = $3 and kind = 1
-    and ($4::smallint is null or state = $4)
-    and ($5::text is null or queue = $5)
-    and ($6::text is null or type = $6)
-    and ($7::bigint is null or created_at >= $7)
+    and :part(selected)
     and (not $8::boolean or retried_by is null)
 from closed_tasks
 where id < $1::uuid
@@ -130,10 +128,7 @@ limit $2;
 -- name: pick_dead
 -- The same of dead letters of a namespace.
 select id, kind = 1
-    and ($4::smallint is null or state = $4)
-    and ($5::text is null or queue = $5)
-    and ($6::text is null or type = $6)
-    and ($7::bigint is null or created_at >= $7)
+    and :part(selected)
     and ($8::bigint is null or failure_group = $8)
     and ($9::text is null or failure_type = $9)
 from closed_tasks

@@ -2,7 +2,7 @@
 
 -- name: hold_limits
 -- Limits by name; those that another batch holds are skipped. Locked in one order, for whoever waits.
-select namespace, scope, name, max_running, rate, per, burst, weight, paused, declared, note, updated_at
+select namespace, scope, name, max_running, rate, per, burst, weight, paused, declared, note, updated_at, circuit
 from limits
 where (namespace, scope, name) in (select * from unnest($1::text[], $2::text[], $3::text[]))
 order by namespace, scope, name
@@ -64,13 +64,13 @@ select count(*) from gone;
 -- name: put_limit
 -- Insert or replace a limit.
 insert into limits (
-    namespace, scope, name, max_running, rate, per, burst, weight, paused, declared, note, updated_at
+    namespace, scope, name, max_running, rate, per, burst, weight, paused, declared, note, updated_at, circuit
 )
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 on conflict (namespace, scope, name) do update
 set max_running = excluded.max_running, rate = excluded.rate, per = excluded.per, burst = excluded.burst,
     weight = excluded.weight, paused = excluded.paused, declared = excluded.declared, note = excluded.note,
-    updated_at = excluded.updated_at;
+    updated_at = excluded.updated_at, circuit = excluded.circuit;
 
 -- name: delete_limit
 -- Delete a limit.
@@ -78,7 +78,7 @@ delete from limits where namespace = $1 and scope = $2 and name = $3;
 
 -- name: limits
 -- All limits.
-select namespace, scope, name, max_running, rate, per, burst, weight, paused, declared, note, updated_at
+select namespace, scope, name, max_running, rate, per, burst, weight, paused, declared, note, updated_at, circuit
 from limits
 order by namespace, scope, name;
 

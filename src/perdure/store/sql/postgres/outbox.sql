@@ -33,7 +33,9 @@ where event_feeds.namespace = $1;
 
 -- name: events
 -- Events of a namespace behind a cursor, in order, below the oldest transaction that still runs.
-select namespace, type, at, task_id, task_type, app, queue, attempt, workflow_id, failure_code, failure_type, xid, seq
+select
+    namespace, type, at, task_id, task_type, app, queue, attempt, workflow_id, failure_code, failure_type, reason,
+    xid, seq
 from outbox
 where namespace = $1 and (xid, seq) > ($2::bigint, $3::bigint)
     and xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
@@ -112,30 +114,28 @@ gone as (
 )
 select count(*) from gone;
 
+-- part: webhook
+-- The fields of core/webhooks.py Webhook in their order.
+id, namespace, url, secret, types, created_at, xid, seq, disabled_at, note, failures, failing_since, retry_at,
+    last_error, sent_at, lease_owner, lease_until
+
 -- name: webhooks
 -- All webhooks of a namespace, or of every one, oldest first.
-select
-    id, namespace, url, secret, types, created_at, xid, seq, disabled_at, note, failures, failing_since, retry_at,
-    last_error, sent_at, lease_owner, lease_until
+select :part(webhook)
 from webhooks
 where $1::text is null or namespace = $1
 order by created_at, id;
 
 -- name: add_webhook
 -- One more.
-insert into webhooks (
-    id, namespace, url, secret, types, created_at, xid, seq, disabled_at, note, failures, failing_since, retry_at,
-    last_error, sent_at, lease_owner, lease_until
-)
+insert into webhooks (:part(webhook))
 values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17);
 
 -- name: take_webhook
 -- Lease a webhook that nobody else has: id, owner, until, now.
 update webhooks set lease_owner = $2, lease_until = $3
 where id = $1 and (lease_owner is null or lease_owner = $2 or lease_until < $4)
-returning
-    id, namespace, url, secret, types, created_at, xid, seq, disabled_at, note, failures, failing_since, retry_at,
-    last_error, sent_at, lease_owner, lease_until;
+returning :part(webhook);
 
 -- name: put_webhook
 -- Write what changes about a webhook; with an owner, only as long as that one has its lease.

@@ -1,3 +1,7 @@
+-- name: pulse
+-- The one pulse row as it was committed last.
+select alive_at, hold_until from pulse;
+
 -- name: lock_pulse
 -- The one pulse row, unless another server holds it.
 with locked as materialized (

@@ -12,6 +12,9 @@ gone_history as (
 gone_inbox as (
     delete from inbox using old where old.kind = 3 and inbox.run_id = old.id
 ),
+gone_attributes as (
+    delete from search_attributes using old where old.kind = 3 and search_attributes.task_id = old.id
+),
 gone as (
     delete from closed_tasks using old where closed_tasks.id = old.id returning 1
 )

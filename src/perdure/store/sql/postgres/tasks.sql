@@ -2,6 +2,13 @@
 -- clock after the last lock was granted (a subquery that counts the locked rows has waited for them all), and `xid`, by
 -- which the outcome of a broken commit is found out.
 
+-- part: filter
+-- What tasks must be to be listed; null does not narrow it.
+($3::smallint is null or state = $3)
+    and ($4::text is null or queue = $4)
+    and ($5::text is null or type = $5)
+    and ($6::bigint is null or created_at >= $6)
+
 -- name: lock
 -- Open tasks by id, without payload and headers; those that are held elsewhere are skipped.
 with locked as materialized (
@@ -43,10 +50,7 @@ select * from closed_whole_v3 where id = any($1::uuid[]);
 (
     select * from open_brief_v3
     where id < $1::uuid and namespace = $2
-        and ($3::smallint is null or state = $3)
-        and ($4::text is null or queue = $4)
-        and ($5::text is null or type = $5)
-        and ($6::bigint is null or created_at >= $6)
+        and :part(filter)
         and ($8::smallint is null or kind = $8)
         and ($9::text is null or type <> $9)
     order by id desc
@@ -56,10 +60,7 @@ union all
 (
     select * from closed_brief_v3
     where id < $1::uuid and namespace = $2
-        and ($3::smallint is null or state = $3)
-        and ($4::text is null or queue = $4)
-        and ($5::text is null or type = $5)
-        and ($6::bigint is null or created_at >= $6)
+        and :part(filter)
         and ($8::smallint is null or kind = $8)
         and ($9::text is null or type <> $9)
         and not $10::boolean
@@ -125,6 +126,10 @@ with locked as materialized (
 select locked.*, clock.now, clock.xid
 from (select count(*), now_us() as now, pg_current_xact_id()::text::bigint as xid from locked) as clock
 left join locked on true;
+
+-- name: held
+-- Tasks that a worker process holds, without payload and headers.
+select * from open_brief_v3 where session = $1 order by id limit $2;
 
 -- name: next_alarm
 -- When the next alarm goes off.

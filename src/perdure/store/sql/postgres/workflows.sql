@@ -212,10 +212,7 @@ where inbox.run_id = taken.run_id and inbox.seq <= taken.until;
     where id in (
         select id from tasks
         where namespace = $2 and workflow_id = $11 and id < $1::uuid
-            and ($3::smallint is null or state = $3)
-            and ($4::text is null or queue = $4)
-            and ($5::text is null or type = $5)
-            and ($6::bigint is null or created_at >= $6)
+            and :part(filter)
             and ($8::smallint is null or kind = $8)
             and ($9::text is null or type <> $9)
         order by id desc
@@ -228,10 +225,7 @@ union all
     where id in (
         select id from closed_tasks
         where namespace = $2 and workflow_id = $11 and id < $1::uuid
-            and ($3::smallint is null or state = $3)
-            and ($4::text is null or queue = $4)
-            and ($5::text is null or type = $5)
-            and ($6::bigint is null or created_at >= $6)
+            and :part(filter)
             and ($8::smallint is null or kind = $8)
             and ($9::text is null or type <> $9)
             and not $10::boolean
@@ -247,8 +241,9 @@ limit $7;
 select id from tasks where parent_run_id = $1 and idempotency_key = $2 and kind in (2, 10);
 
 -- name: resolve
--- Write into a closed run what people have done about it, so it is no dead letter any more; a row if there is one.
-update closed_tasks set resolution = $1, failure_group = null, failure_type = null where id = $2 returning id;
+-- Write into a closed run what people have done about it, so it is no dead letter and owes nothing any more; a row if there is one.
+update closed_tasks set resolution = $1, failure_group = null, failure_type = null, owed = null
+where id = $2 returning id;
 
 -- name: resolutions
 -- What people have written into closed runs.

@@ -47,14 +47,7 @@ with recursive groups (number) as (
     where number is not null
     limit :most
 )
-select number, id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, 0,
-    null, null, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
-    priority, fairness_key, null, run_at, null, expires_at, null, deadline, null,
-    lease_length, null, null, null,
-    attempt, lost_deliveries, lease_number, 0, 0, null, worker, null,
-    started_at, attempt_started_at, null, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, closed_at,
-    concurrency_key, weight, null, null
+select number, :part(closed_brief)
 from groups
 cross join closed_tasks
 where number is not null and id = (
@@ -78,31 +71,18 @@ from (
 
 -- name: find_failures
 -- As `find`, of a group.
-select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, 0,
-    null, null, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
-    priority, fairness_key, null, run_at, null, expires_at, null, deadline, null,
-    lease_length, null, null, null,
-    attempt, lost_deliveries, lease_number, 0, 0, null, worker, null,
-    started_at, attempt_started_at, null, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, closed_at,
-    concurrency_key, weight, null, null
+select :part(closed_brief)
 from closed_tasks
 where namespace = :namespace and failure_group = :group and retried_by is null and id < :before
-    and (:state is null or state = :state)
-    and (:queue is null or queue = :queue)
-    and (:type is null or type = :type)
-    and (:since is null or created_at >= :since)
+    and :part(filter)
     and (:kind is null or kind = :kind)
 order by id desc
 limit :limit;
 
 -- name: pick_open
 -- Open tasks, newest first, and whether each is one of those wanted.
-select id, namespace = :namespace and kind = 1
-    and (:state is null or state = :state)
-    and (:queue is null or queue = :queue)
-    and (:type is null or type = :type)
-    and (:since is null or created_at >= :since)
+select id, namespace = :namespace and kind = :kind
+    and :part(filter)
 from tasks
 where id < :before
 order by id desc
@@ -111,10 +91,7 @@ limit :window;
 -- name: pick_closed
 -- The same of closed tasks; `fresh` ones were not retried yet.
 select id, namespace = :namespace and kind = 1
-    and (:state is null or state = :state)
-    and (:queue is null or queue = :queue)
-    and (:type is null or type = :type)
-    and (:since is null or created_at >= :since)
+    and :part(filter)
     and (not :fresh or retried_by is null)
 from closed_tasks
 where id < :before
@@ -124,10 +101,7 @@ limit :window;
 -- name: pick_dead
 -- The same of dead letters of a namespace.
 select id, kind = 1
-    and (:state is null or state = :state)
-    and (:queue is null or queue = :queue)
-    and (:type is null or type = :type)
-    and (:since is null or created_at >= :since)
+    and :part(filter)
     and (:group is null or failure_group = :group)
     and (:error is null or failure_type = :error)
 from closed_tasks

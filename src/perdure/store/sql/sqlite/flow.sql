@@ -2,7 +2,7 @@
 
 -- name: hold_limits
 -- Limits by name.
-select namespace, scope, name, max_running, rate, per, burst, weight, paused, declared, note, updated_at
+select namespace, scope, name, max_running, rate, per, burst, weight, paused, declared, note, updated_at, circuit
 from limits
 where (namespace, scope, name) in (values :rows(3));
 
@@ -23,14 +23,7 @@ group by namespace, queue, type, concurrency_key, weight;
 
 -- name: blocked
 -- Tasks that are blocked on a subject, whole, in order.
-select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, tasks.rowid,
-    payload, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
-    priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
-    lease_length, lease_until, cancel_deadline, wake_at,
-    attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
-    started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null,
-    concurrency_key, weight, blocked_on, blocked_place
+select :part(open_whole)
 from tasks left join payloads on payloads.rowid = payload_at
 where blocked_on = ? and state = 1 and place is null
 order by blocked_on, priority, blocked_place, id
@@ -53,9 +46,9 @@ delete from buckets where subject in (select subject from buckets where full_at 
 -- name: put_limit
 -- Insert or replace a limit.
 insert or replace into limits (
-    namespace, scope, name, max_running, rate, per, burst, weight, paused, declared, note, updated_at
+    namespace, scope, name, max_running, rate, per, burst, weight, paused, declared, note, updated_at, circuit
 )
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: delete_limit
 -- Delete a limit.
@@ -63,7 +56,7 @@ delete from limits where namespace = ? and scope = ? and name = ?;
 
 -- name: limits
 -- All limits.
-select namespace, scope, name, max_running, rate, per, burst, weight, paused, declared, note, updated_at
+select namespace, scope, name, max_running, rate, per, burst, weight, paused, declared, note, updated_at, circuit
 from limits
 order by namespace, scope, name;
 

@@ -49,3 +49,11 @@ select lane, state, count(*)
 from alarms
 where place is null and session is null and lane > :first and lane < :last
 group by lane, state;
+
+-- name: open_runs
+-- Open workflow runs of all namespaces in order of their workflow ids, up to a bound: whose, since when, and how they go.
+select namespace, type, created_at, event_count, failures, failure is not null, search_attributes
+from tasks
+where workflow_id is not null and kind = 3
+order by namespace, workflow_id, id
+limit :most;

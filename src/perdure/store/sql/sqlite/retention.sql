@@ -1,6 +1,6 @@
 -- name: trim_closed
 -- Delete the tasks that closed first: their attempts and payloads, the histories of runs and groups, the inboxes
--- of runs, then the tasks.
+-- and search attributes of runs, then the tasks.
 delete from attempts
 where task_id in (select id from closed_tasks where closed_at < ? order by closed_at, rowid limit ?);
 delete from payloads
@@ -13,6 +13,12 @@ where run_id in (
 );
 delete from inbox
 where run_id in (
+    select id
+    from (select id, kind from closed_tasks where closed_at < ? order by closed_at, rowid limit ?)
+    where kind = 3
+);
+delete from search_attributes
+where task_id in (
     select id
     from (select id, kind from closed_tasks where closed_at < ? order by closed_at, rowid limit ?)
     where kind = 3

@@ -1,8 +1,8 @@
 -- Select lists follow the fields of core/model.py Task; null stands for a column that a verb leaves out.
 
--- name: lock
--- Open tasks by id, without payload and headers.
-select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, rowid,
+-- part: open_brief
+-- Open tasks without payload and headers.
+id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, rowid,
     null, null, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
     priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
     lease_length, lease_until, cancel_deadline, wake_at,
@@ -10,6 +10,50 @@ select id, namespace, type, state, lane, created_at, updated_at, app, kind, queu
     started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
     done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null,
     concurrency_key, weight, blocked_on, blocked_place
+
+-- part: open_whole
+-- Open tasks, joined with their payloads.
+id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, tasks.rowid,
+    payload, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
+    priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
+    lease_length, lease_until, cancel_deadline, wake_at,
+    attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
+    started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null,
+    concurrency_key, weight, blocked_on, blocked_place
+
+-- part: closed_brief
+-- Closed tasks without payload, headers and result.
+id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, 0,
+    null, null, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
+    priority, fairness_key, null, run_at, null, expires_at, null, deadline, null,
+    lease_length, null, null, null,
+    attempt, lost_deliveries, lease_number, 0, 0, null, worker, null,
+    started_at, attempt_started_at, null, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, closed_at,
+    concurrency_key, weight, null, null
+
+-- part: closed_whole
+-- Closed tasks, joined with their payloads.
+id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, 0,
+    payload, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
+    priority, fairness_key, null, run_at, null, expires_at, null, deadline, null,
+    lease_length, null, null, null,
+    attempt, lost_deliveries, lease_number, 0, 0, null, worker, null,
+    started_at, attempt_started_at, null, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
+    done_number, done_bits, done_state, parent_run_id, parent_event_id, result, closed_at,
+    concurrency_key, weight, null, null
+
+-- part: filter
+-- What tasks must be to be listed; null does not narrow it.
+(:state is null or state = :state)
+    and (:queue is null or queue = :queue)
+    and (:type is null or type = :type)
+    and (:since is null or created_at >= :since)
+
+-- name: lock
+-- Open tasks by id, without payload and headers.
+select :part(open_brief)
 from tasks
 where id in (values :rows(1));
 
@@ -20,86 +64,38 @@ select id from closed_tasks where id in (values :rows(1));
 -- name: trace
 -- Tasks by id, open or closed, without payload and result.
 with wanted (id) as (values :rows(1))
-select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, rowid,
-    null, null, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
-    priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
-    lease_length, lease_until, cancel_deadline, wake_at,
-    attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
-    started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null,
-    concurrency_key, weight, blocked_on, blocked_place
+select :part(open_brief)
 from tasks
 where id in (select wanted.id from wanted)
 union all
-select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, 0,
-    null, null, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
-    priority, fairness_key, null, run_at, null, expires_at, null, deadline, null,
-    lease_length, null, null, null,
-    attempt, lost_deliveries, lease_number, 0, 0, null, worker, null,
-    started_at, attempt_started_at, null, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, closed_at,
-    concurrency_key, weight, null, null
+select :part(closed_brief)
 from closed_tasks
 where id in (select wanted.id from wanted);
 
 -- name: read
 -- Tasks by id, open or closed, whole.
 with wanted (id) as (values :rows(1))
-select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, tasks.rowid,
-    payload, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
-    priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
-    lease_length, lease_until, cancel_deadline, wake_at,
-    attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
-    started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null,
-    concurrency_key, weight, blocked_on, blocked_place
+select :part(open_whole)
 from tasks left join payloads on payloads.rowid = payload_at
 where id in (select wanted.id from wanted)
 union all
-select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, 0,
-    payload, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
-    priority, fairness_key, null, run_at, null, expires_at, null, deadline, null,
-    lease_length, null, null, null,
-    attempt, lost_deliveries, lease_number, 0, 0, null, worker, null,
-    started_at, attempt_started_at, null, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, result, closed_at,
-    concurrency_key, weight, null, null
+select :part(closed_whole)
 from closed_tasks left join payloads on payloads.rowid = payload_at
 where id in (select wanted.id from wanted);
 
 -- name: find
 -- Open and closed tasks that pass a filter, newest id first, without payload and result.
-select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, rowid,
-    null, null, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
-    priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
-    lease_length, lease_until, cancel_deadline, wake_at,
-    attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
-    started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null,
-    concurrency_key, weight, blocked_on, blocked_place
+select :part(open_brief)
 from tasks
 where id < :before and namespace = :namespace
-    and (:state is null or state = :state)
-    and (:queue is null or queue = :queue)
-    and (:type is null or type = :type)
-    and (:since is null or created_at >= :since)
+    and :part(filter)
     and (:kind is null or kind = :kind)
     and (:without_type is null or type <> :without_type)
 union all
-select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, 0,
-    null, null, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
-    priority, fairness_key, null, run_at, null, expires_at, null, deadline, null,
-    lease_length, null, null, null,
-    attempt, lost_deliveries, lease_number, 0, 0, null, worker, null,
-    started_at, attempt_started_at, null, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, closed_at,
-    concurrency_key, weight, null, null
+select :part(closed_brief)
 from closed_tasks
 where id < :before and namespace = :namespace
-    and (:state is null or state = :state)
-    and (:queue is null or queue = :queue)
-    and (:type is null or type = :type)
-    and (:since is null or created_at >= :since)
+    and :part(filter)
     and (:kind is null or kind = :kind)
     and (:without_type is null or type <> :without_type)
     and not :open
@@ -108,14 +104,7 @@ limit :limit;
 
 -- name: claim
 -- Ready tasks of one lane from behind a place on, whole, in queue order.
-select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, tasks.rowid,
-    payload, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
-    priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
-    lease_length, lease_until, cancel_deadline, wake_at,
-    attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
-    started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null,
-    concurrency_key, weight, blocked_on, blocked_place
+select :part(open_whole)
 from tasks left join payloads on payloads.rowid = payload_at
 where lane = ? and place is not null and (priority, place, id) > (?, ?, ?)
 order by priority, place, id
@@ -123,14 +112,7 @@ limit ?;
 
 -- name: due
 -- Tasks whose alarm has gone off, oldest first, without payload.
-select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, rowid,
-    null, null, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
-    priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
-    lease_length, lease_until, cancel_deadline, wake_at,
-    attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
-    started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null,
-    concurrency_key, weight, blocked_on, blocked_place
+select :part(open_brief)
 from tasks
 where wake_at > ? and wake_at <= ?
 order by wake_at
@@ -138,14 +120,7 @@ limit ?;
 
 -- name: leased_by
 -- Tasks that a worker process holds, whole.
-select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, tasks.rowid,
-    payload, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
-    priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
-    lease_length, lease_until, cancel_deadline, wake_at,
-    attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
-    started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null,
-    concurrency_key, weight, blocked_on, blocked_place
+select :part(open_whole)
 from tasks left join payloads on payloads.rowid = payload_at
 where session = ?
 order by tasks.rowid
@@ -153,17 +128,18 @@ limit ?;
 
 -- name: leased_by_poll
 -- Tasks that one poll of a worker process got and whose receipt was not acknowledged, whole.
-select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, tasks.rowid,
-    payload, headers, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
-    priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
-    lease_length, lease_until, cancel_deadline, wake_at,
-    attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
-    started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null,
-    concurrency_key, weight, blocked_on, blocked_place
+select :part(open_whole)
 from tasks left join payloads on payloads.rowid = payload_at
 where session = ? and poll = ? and not received
 order by tasks.rowid
+limit ?;
+
+-- name: held
+-- Tasks that a worker process holds, without payload and headers.
+select :part(open_brief)
+from tasks
+where session = ?
+order by rowid
 limit ?;
 
 -- name: next_alarm

@@ -1,24 +1,24 @@
 -- Workflow runs: their columns in the tables of tasks, the fields of core/run.py Run in their order; their histories, and
 -- their inboxes. Where a list of pairs is given, its first column is a run id.
 
--- name: runs
+-- part: open_run
 -- The workflow columns of open runs.
-select id, workflow_id, first_run_id, original_run_id, previous_run_id, root_workflow_id, root_run_id, reset_run_id,
+id, workflow_id, first_run_id, original_run_id, previous_run_id, root_workflow_id, root_run_id, reset_run_id,
     reset_event_id, parent_namespace, parent_workflow_id, parent_close_policy, chain_attempt, chain_deadline, cron,
     branch, event_count, history_bytes, inbox_count, inbox_taken, turn_inbox, turn_prepared_at, turn_scheduled_at,
     turn_written, turn_timeout, failures, sticky_session, children, build, versioning_behavior, paused, memo,
     search_attributes
+
+-- name: runs
+-- The workflow columns of open runs, by id.
+select :part(open_run)
 from tasks
 where id in (values :rows(1));
 
 -- name: run_rows
 -- The workflow columns of runs, open or closed; a closed one has no turn, no inbox and no children.
 with wanted (id) as (values :rows(1))
-select id, workflow_id, first_run_id, original_run_id, previous_run_id, root_workflow_id, root_run_id, reset_run_id,
-    reset_event_id, parent_namespace, parent_workflow_id, parent_close_policy, chain_attempt, chain_deadline, cron,
-    branch, event_count, history_bytes, inbox_count, inbox_taken, turn_inbox, turn_prepared_at, turn_scheduled_at,
-    turn_written, turn_timeout, failures, sticky_session, children, build, versioning_behavior, paused, memo,
-    search_attributes
+select :part(open_run)
 from tasks
 where id in (select wanted.id from wanted)
 union all
@@ -56,14 +56,7 @@ where tasks.id = column1;
 
 -- name: children
 -- Open tasks whose parent is a run, from behind an id on, in order of id, without payload and headers.
-select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, rowid,
-    null, null, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
-    priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
-    lease_length, lease_until, cancel_deadline, wake_at,
-    attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
-    started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null,
-    concurrency_key, weight, blocked_on, blocked_place
+select :part(open_brief)
 from tasks
 where parent_run_id = ? and id > ?
 order by id
@@ -167,37 +160,17 @@ where rowid in (
 
 -- name: find_runs
 -- As `find`, of a workflow id.
-select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, rowid,
-    null, null, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
-    priority, fairness_key, place, run_at, ready_at, expires_at, attempt_deadline, deadline, heartbeat_deadline,
-    lease_length, lease_until, cancel_deadline, wake_at,
-    attempt, lost_deliveries, lease_number, lease_bits, received, session, worker, poll,
-    started_at, attempt_started_at, heartbeat_at, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, null,
-    concurrency_key, weight, blocked_on, blocked_place
+select :part(open_brief)
 from tasks
 where namespace = :namespace and workflow_id = :workflow_id and id < :before
-    and (:state is null or state = :state)
-    and (:queue is null or queue = :queue)
-    and (:type is null or type = :type)
-    and (:since is null or created_at >= :since)
+    and :part(filter)
     and (:kind is null or kind = :kind)
     and (:without_type is null or type <> :without_type)
 union all
-select id, namespace, type, state, lane, created_at, updated_at, app, kind, queue, 0,
-    null, null, idempotency_key, retry_policy, timeouts, max_attempts, identity, retry_of,
-    priority, fairness_key, null, run_at, null, expires_at, null, deadline, null,
-    lease_length, null, null, null,
-    attempt, lost_deliveries, lease_number, 0, 0, null, worker, null,
-    started_at, attempt_started_at, null, cancel_requested_at, cancel_reason, progress, checkpoint, failure,
-    done_number, done_bits, done_state, parent_run_id, parent_event_id, null, closed_at,
-    concurrency_key, weight, null, null
+select :part(closed_brief)
 from closed_tasks
 where namespace = :namespace and workflow_id = :workflow_id and id < :before
-    and (:state is null or state = :state)
-    and (:queue is null or queue = :queue)
-    and (:type is null or type = :type)
-    and (:since is null or created_at >= :since)
+    and :part(filter)
     and (:kind is null or kind = :kind)
     and (:without_type is null or type <> :without_type)
     and not :open
@@ -209,8 +182,9 @@ limit :limit;
 select id from tasks where parent_run_id = ? and idempotency_key = ? and kind in (2, 10);
 
 -- name: resolve
--- Write into a closed run what people have done about it, so it is no dead letter any more.
-update closed_tasks set resolution = ?, failure_group = null, failure_type = null where id = ?;
+-- Write into a closed run what people have done about it, so it is no dead letter and owes nothing any more.
+update closed_tasks set resolution = ?, failure_group = null, failure_type = null, owed = null
+where id = ?;
 
 -- name: resolutions
 -- What people have written into closed runs.

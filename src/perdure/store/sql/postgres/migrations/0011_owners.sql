@@ -1,0 +1,16 @@
+-- What people have to look after: closed runs that owe compensations (1: they did not all run, 2: some failed), until
+-- somebody has written a resolution; and who looks after a queue, with the number of ready tasks that is too many.
+
+alter table closed_tasks add column owed smallint;
+comment on table closed_tasks is
+'Closed tasks; only failure_group, failure_type, retried_by, resolution and owed change; trimmed by time';
+create index closed_tasks_owing on closed_tasks (namespace, id) where owed is not null;
+
+create table queue_owners (
+    namespace text collate "C" not null,
+    queue text collate "C" not null,
+    owner text not null,
+    alert_depth bigint not null,
+    updated_at bigint not null,
+    primary key (namespace, queue)
+);

@@ -1,0 +1,1 @@
+"""Searches: the language, the stores, the interfaces."""

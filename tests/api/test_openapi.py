@@ -111,8 +111,6 @@ ANSWERS: dict[str, Any] = {
     "getSchedule": ss.ScheduleDocument,
     "putSchedule": ss.ScheduleChanged,
     "updateSchedule": ss.ScheduleChanged,
-    "cancelWorkflows": fs.BulkDocument,
-    "terminateWorkflows": fs.BulkDocument,
     "setQueueOwner": OwnerDocument,
     "deleteQueueOwner": OwnerDocument,
     "deleteSchedule": ss.ScheduleChanged,

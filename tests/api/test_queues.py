@@ -40,9 +40,11 @@ async def test_queues_show_what_waits_and_what_runs(server: Server, rest: Rest) 
     ages = [queue.pop("oldest_ready_seconds") for queue in found]
     nobody = {"owner": "", "alert_depth": None}
     assert found == [
-        nobody | {"name": "default", "ready": 7, "running": 2, "delayed": 1, "retrying": 1, "workers": 1, "at_least": []},
+        nobody
+        | {"name": "default", "ready": 7, "running": 2, "delayed": 1, "retrying": 1, "workers": 1, "at_least": []},
         nobody | {"name": "idle", "ready": 0, "running": 0, "delayed": 0, "retrying": 0, "workers": 1, "at_least": []},
-        nobody | {"name": "unattended", "ready": 1, "running": 0, "delayed": 0, "retrying": 0, "workers": 0, "at_least": []},
+        nobody
+        | {"name": "unattended", "ready": 1, "running": 0, "delayed": 0, "retrying": 0, "workers": 0, "at_least": []},
     ]
     assert ages[1] is None
     assert all(age is not None and 0 <= age < 60 for age in (ages[0], ages[2]))

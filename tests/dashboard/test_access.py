@@ -13,7 +13,7 @@ import pytest
 from aiohttp import ClientSession, web
 
 from perdure import AsyncPerdure, TaskFailed, task
-from perdure.api.auth import hash_key, new_key
+from perdure.api.keys import hash_key, new_key
 from perdure.api.server import App, Server
 from perdure.dashboard.pages import ACTIONS
 from perdure.dashboard.site import invite

@@ -18,14 +18,16 @@ from perdure.core.limits import MAX_HEAD, REQUEST_SECONDS
 from tests.api.calls import Rest, until
 from tests.api.conftest import engine, rest, server, store  # noqa: F401  # fixtures
 
-HEAD = "POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-WHOLE = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+HEAD = (
+    "POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+)
+WHOLE = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 UPGRADE = (
-    b"GET /wire HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"GET /wire HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
 )
 LONG_POLL = (
-    b"POST /worker/poll HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 72\r\n\r\n"
+    b"POST /worker/poll HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 72\r\n\r\n"
     b'{"incarnation": 1, "poll": 1, "queues": ["q"], "capacity":1, "wait": 20}'
 )
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -113,7 +115,7 @@ async def test_b162_requests_that_do_not_come_are_given_up(server: Server, rest:
         writer.transport.abort()
 
 
-@pytest.mark.parametrize("part", [b"GET /v1/tasks?state=", b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: "])
+@pytest.mark.parametrize("part", [b"GET /v1/tasks?state=", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: "])
 async def test_b162_a_head_has_a_limit(server: Server, rest: Rest, part: bytes) -> None:  # noqa: F811
     reader, writer = await connect(server, part + b"a" * (MAX_HEAD - 1000))
     assert await is_open((reader, writer))
@@ -149,7 +151,7 @@ async def test_b162_unfinished_requests_take_bounded_memory(
 ) -> None:
     """By POST and by WebSocket: the largest goes, the small ones are served."""
     monkeypatch.setattr(guard, "MAX_UNFINISHED", 1_000_000)
-    post = "POST /wire/find HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
+    post = "POST /wire/find HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
     small = await connect(server, post.format(300_000).encode() + b" " * 299_998)
     large = await connect(server, post.format(700_000).encode() + b" " * 600_000)
     frame = b"\x02\xff" + (800_000).to_bytes(8) + bytes(4)
@@ -211,3 +213,23 @@ async def test_b162_a_message_of_many_requests_lets_others_have_their_turn(
             longest = max(longest, time.monotonic() - begin)
         await reading
     assert longest < 1
+
+
+@pytest.mark.parametrize("path", ["/v1/tasks", "/healthz", "/wire/find", "/wire"])
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:7400", "127.0.0.1.evil.example", "[2001:db8::1]:7400"])
+async def test_b162_a_name_that_stands_for_this_machine_reaches_nothing(server: Server, host: str, path: str) -> None:  # noqa: F811
+    """A page may let its name stand for 127.0.0.1; then its requests are of the same origin for a browser."""
+    _, writer = await connect(server, UPGRADE.replace(b"localhost", host.encode()), b" 403 ")
+    writer.transport.abort()
+    async with aiohttp.ClientSession() as session, session.get(server.url + path, headers={"Host": host}) as answer:
+        assert answer.status == 403
+        assert (await answer.json(content_type="application/problem+json"))["field"] == "host"
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:80", "127.0.0.1", "[::1]", "[::1]:7400", "perdure.localhost:7400"]
+)
+async def test_b162_names_of_this_machine_reach_a_server_without_keys(server: Server, host: str) -> None:  # noqa: F811
+    headers = {"Host": host}
+    async with aiohttp.ClientSession() as session, session.get(server.url + "/v1/tasks", headers=headers) as answer:
+        assert answer.status == 200

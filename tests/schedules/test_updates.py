@@ -86,10 +86,10 @@ async def test_a_version_that_is_not_the_current_one_is_a_conflict(rest: Rest) -
     ids=["cron", "no timing", "two timings", "policy", "nothing", "unknown", "priority", "two templates", "id"],
 )
 async def test_what_cannot_be_is_refused_and_changes_nothing(
-    rest: Rest,
+    rest: Rest,  # noqa: F811
     patch: dict[str, Any],
     status: int,
-    field: str,  # noqa: F811
+    field: str,
 ) -> None:
     await rest("POST", "/v1/schedules", BODY)
     before = (await rest("GET", "/v1/schedules/nightly")).body

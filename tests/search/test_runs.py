@@ -17,9 +17,10 @@ async def waits(ctx: Any, payload: Any) -> Any:
 @workflow(name="search_goes_on")
 async def goes_on(ctx: Any, round: int) -> int:
     if round == 0:
-        ctx.upsert_search_attributes({"round": "first", "left": True})
+        ctx.upsert_search_attributes({"round": "first", "left": True, "dropped": True})
         ctx.continue_as_new(1)
-    ctx.upsert_search_attributes({"round": "second"})
+    ctx.upsert_search_attributes({"round": "second", "dropped": None})
+    assert ctx.search_attributes == {"round": "second", "left": True}
     await workflow.wait_for_signal("go")
     return round
 
@@ -67,6 +68,7 @@ async def test_the_next_run_of_a_chain_has_what_the_last_one_had(tmp_path: Path)
     async with AsyncPerdure(f"sqlite:///{tmp_path}/jobs.db") as app:
         await app.add_search_attribute("round", "Keyword")
         await app.add_search_attribute("left", "Bool")
+        await app.add_search_attribute("dropped", "Bool")
         await app.start_workflow(goes_on, 0, id="chain")
         async with app.worker(workflows=[goes_on], queues=["default"]):
             await until(app, "round = 'second'")
@@ -75,8 +77,9 @@ async def test_the_next_run_of_a_chain_has_what_the_last_one_had(tmp_path: Path)
             "round = 'first' AND ExecutionStatus = 'ContinuedAsNew'",
             "round = 'second' AND ExecutionStatus = 'Running'",
             "left = true",
+            "dropped = true",
             "round IN ('first', 'second') AND WorkflowId = 'chain'",
-        ) == [1, 1, 2, 2]
+        ) == [1, 1, 2, 1, 2]
 
 
 async def test_children_are_found_by_their_parent(tmp_path: Path) -> None:

@@ -442,6 +442,7 @@ def _around(world: World) -> Iterator[None]:
             # Groups of a few calls, and actions on a few jobs, are large ones here.
             patch("perdure.core.bulk.STEP", 3),
             patch("perdure.core.bulk.HELD", 5_000_000),
+            patch("perdure.engine.bulk.BREATH", 1.0),
             patch("perdure.sdk.groups.GROUP_FROM", 5),
             patch("perdure.core.groups.PAGE_INPUTS", 4),
             patch("perdure.engine.groups.STOPPED", 4),

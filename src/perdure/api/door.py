@@ -44,9 +44,13 @@ class Door:
         until = self._engine.now() // SECOND + SESSION_SECONDS
         return ".".join(links.sign(caller.key, _SUBJECT, until))
 
-    def caller(self, session: str, namespace: str) -> Caller:
-        """For whom a request speaks: a session decides its namespace itself. Unauthenticated when one is needed and
-        this is none, or it is over."""
+    def enter(self, session: str, namespace: str) -> tuple[str, Service]:
+        """The namespace that a request is about, and what it may do there; a session decides its namespace itself.
+        Unauthenticated when one is needed and this is none, or it is over."""
+        caller = self._caller(session, namespace)
+        return caller.namespace, Service(self._engine, caller, parking=self._parking)
+
+    def _caller(self, session: str, namespace: str) -> Caller:
         if not self._gate.locked:
             return Caller(namespace, IDENTITY)
         parts = session.split(".")
@@ -54,7 +58,3 @@ class Door:
             raise Unauthenticated("sign in with an API key")
         found = links.admit(self._gate, _SUBJECT, links.Signature(*parts), self._engine.now())
         return Caller(found.namespace, IDENTITY, found.key)
-
-    def service(self, caller: Caller) -> Service:
-        """What the caller may do."""
-        return Service(self._engine, caller, parking=self._parking)

@@ -10,6 +10,7 @@ ACTION_ID = "01a22c71-9f02-7000-8a11-5b0d2c7e4f10"
 GROUP = "7903f0ad214c2a6e"
 _FILTER = {
     "state": None, "queue": None, "type": "resize", "since": None, "failure_group": None, "error": "FileNotFoundError",
+    "query": "",
 }  # fmt: skip
 _ACTION: dict[str, Any] = {
     "id": ACTION_ID,

@@ -29,7 +29,8 @@ class RetryPayload(msgspec.Struct):
 class BulkFilterRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Conjunctive; all but a retry need at least one field. `state`: a cancel takes ENQUEUED, LEASED or RETRY_WAIT, of
     runs WAITING too; a retry FAILED, if nothing is said, CANCELED or EXPIRED; a delete every closed one.
-    `failure_group` and `error`, the type of the error, find dead letters that nobody has retried."""
+    `failure_group` and `error`, the type of the error, find dead letters that nobody has retried. `query` is one more
+    filter, without ORDER BY."""
 
     state: str | None = None
     queue: str | None = None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from perdure.api.part import Part
 from perdure.api.reading import reading
 from perdure.api.workflow_views import RUNNING, STATUSES
 from perdure.core import failures, limits, query
@@ -27,7 +28,6 @@ from perdure.core.query import Column, Compare, Node, Not, both
 from perdure.core.search import Hit, Search, Way
 from perdure.core.search_fields import FIELDS, KNOWN, REGISTRABLE, Type
 from perdure.core.states import CLOSED_FROM, Kind, State
-from perdure.engine.engine import Engine
 from perdure.store.base import Store
 
 FIRST_LOOK = 200
@@ -49,11 +49,8 @@ if TYPE_CHECKING:
     from perdure.core.query_text import Query
 
 
-class Searches:
+class Searches(Part):
     """A part of api/service.py."""
-
-    _engine: Engine
-    _namespace: str
 
     async def search(self, body: m.Find, limit: int) -> tuple[list[Task], str | None]:
         """A page of the jobs that pass, and the cursor of the next one."""

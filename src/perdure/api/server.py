@@ -20,7 +20,7 @@ from perdure.api.door import Door
 from perdure.api.guard import Guard, Http, WebSocket
 from perdure.api.naming import named
 from perdure.api.parking import Parking
-from perdure.api.wire import Receive, Scope, Send, Wire
+from perdure.api.wire import Receive, Scope, Send, Wire, refuse
 from perdure.core.errors import Conflict, PermissionDenied
 from perdure.core.limits import MAX_BODY
 from perdure.engine.engine import Engine
@@ -65,7 +65,12 @@ class App:
         return rest.build(self._engine, self.gate, self._parking)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "websocket" or (
+        if not self.gate.locked and (host := _elsewhere(scope)):
+            text = f"a server without API keys answers to names of this machine only, and not to {host!r}"
+            if scope["type"] == "websocket":
+                await receive()  # websocket.connect
+            await refuse(scope, receive, send, PermissionDenied(text[:200], field="host"))
+        elif scope["type"] == "websocket" or (
             scope["type"] == "http" and scope["path"].startswith(("/wire", "/worker/"))
         ):
             await self._wire(scope, receive, send)
@@ -182,9 +187,17 @@ class Server:
         return listener
 
 
+def _elsewhere(scope: Scope) -> str:
+    """The host that a request names, if that is none of this machine: a page of any site may have let its own name
+    stand for 127.0.0.1, and a browser lets it talk to us then (field case B162)."""
+    named = next((value for name, value in scope.get("headers", ()) if name == b"host"), b"").decode("latin-1")
+    host = named.partition("]")[0][1:] if named.startswith("[") else named.partition(":")[0]
+    return "" if not named or is_loopback(host) or host.endswith(".localhost") else named
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach a server on `host`."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
-        return host == "localhost"
+        return host.lower() == "localhost"

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from perdure.api.part import Part
 from perdure.api.queues import MOST
 from perdure.api.reading import reading
 from perdure.core.figures import Totals
 from perdure.core.lanes import lanes_of
 from perdure.core.model import SECOND
 from perdure.core.signal_messages import GoldenSignals, GoldenSignalsReply, QueueSignals
-from perdure.engine.engine import Engine
 from perdure.engine.tally import Tally
 
 
-class Signals:
+class Signals(Part):
     """See client/signals.py for the operation."""
-
-    _engine: Engine
-    _namespace: str
 
     async def golden_signals(self, _: GoldenSignals) -> GoldenSignalsReply:
         tally, before = self._engine.tally, self._engine.tally.recent()

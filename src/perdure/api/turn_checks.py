@@ -13,7 +13,13 @@ from perdure.core.cron import check_cron
 from perdure.core.durations import MAX_SECONDS
 from perdure.core.errors import InvalidArgument, PerdureError
 from perdure.core.model import Failure, Payloads, RetryPolicy
-from perdure.core.turn_commands import CompleteStep, KeptSignal, StartStep, TurnCommand
+from perdure.core.turn_commands import (
+    CompleteStep,
+    KeptSignal,
+    StartStep,
+    TurnCommand,
+    UpsertSearchAttributes,
+)
 
 MAX_COMMANDS = 10_000
 """Of one append."""
@@ -44,6 +50,9 @@ def _checked(command: TurnCommand) -> int:
             )
         case CompleteStep():
             return _number(command.step_id, "step_id") + _payload(command.result, "result")
+        case UpsertSearchAttributes(search_attributes=dict() as changes):  # None takes one away
+            kept = {name: "" if value is None else value for name, value in changes.items()}
+            return _attributes(kept, "search_attributes")
     checks = _FIELDS.get(type(command))
     if checks is None:
         kind = type(command).__name__

@@ -105,7 +105,7 @@ class Wire:
             connection = Connection(self, send, caller)
             connection.service = Service(self.engine, caller, parking=self.parking, alive=connection.alive)
         except PerdureError as error:
-            await _refuse(scope, receive, send, error)
+            await refuse(scope, receive, send, error)
             return
         await send({"type": "websocket.accept"})
         await connection.run(receive)
@@ -422,8 +422,12 @@ async def answer(
     await send({"type": "http.response.body", "body": body})
 
 
-async def _refuse(scope: Scope, receive: Receive, send: Send, error: PerdureError) -> None:
-    """Answer a handshake with a problem document instead of a WebSocket."""
+async def refuse(scope: Scope, receive: Receive, send: Send, error: PerdureError) -> None:
+    """Answer a request, or a handshake instead of a WebSocket, with a problem document."""
+    if scope["type"] == "http":
+        problem = JSON.encode(error.problem())
+        await answer(send, error.status, problem, JSON.problem_type, problem_headers(error))
+        return
     if "websocket.http.response" not in scope.get("extensions", {}):
         await send({"type": "websocket.close", "code": 1008, "reason": error.code})
         return

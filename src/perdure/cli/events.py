@@ -86,8 +86,8 @@ def _show(event: Event, json: bool) -> None:
         show_json(event)
     else:
         data = event.data
-        about = data.workflow_id or data.task_id
-        print(event.id, time(event.time), event.type, about, data.type, data.failure_type or "", sep="  ")
+        about, why = data.workflow_id or event.subject, data.failure_type or data.reason or ""
+        print(event.id, time(event.time), event.type, about, data.type, why, sep="  ")
     sys.stdout.flush()
 
 

@@ -159,7 +159,7 @@ class Dashboard:
                 return _redirect("login", cookie(SESSION, "", secure=request.is_secure))
             case "namespace":
                 name = request.form.get("namespace", "")
-                self._door.service(self._door.caller(request.cookies.get(SESSION, ""), name or "default"))
+                self._door.enter(request.cookies.get(SESSION, ""), name or "default")  # is it a name at all?
                 return _redirect("./", cookie(NAMESPACE, name.encode().hex(), secure=request.is_secure))
             case page if page not in pages.ACTIONS:
                 raise NotFound("there is no such action")
@@ -198,10 +198,9 @@ class Dashboard:
     def _visit(self, request: Request) -> Visit:
         """Unauthenticated when who asks has to sign in first."""
         namespace = _unhex(request.cookies.get(NAMESPACE, "")) or "default"
-        caller = self._door.caller(request.cookies.get(SESSION, ""), namespace)
-        service = self._door.service(caller)
+        namespace, service = self._door.enter(request.cookies.get(SESSION, ""), namespace)
         token = request.cookies.get(FORM, "")
-        return Visit(request, service, caller.namespace, token, self._door.locked, self._read_only, self._trends)
+        return Visit(request, service, namespace, token, self._door.locked, self._read_only, self._trends)
 
     # ---------------------------------------------------------------------------------------------------- live pages
     async def _keep_telling(self, visit: Visit, receive: Receive, send: Send) -> None:

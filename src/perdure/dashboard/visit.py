@@ -13,13 +13,6 @@ from perdure.dashboard.request import Request, link
 from perdure.dashboard.trends import Trends
 
 
-class Caller(Protocol):
-    """For whom a visit speaks."""
-
-    @property
-    def namespace(self) -> str: ...
-
-
 class Door(Protocol):
     """The way to the service; see api/door.py."""
 
@@ -28,9 +21,7 @@ class Door(Protocol):
 
     def sign_in(self, key: str) -> str: ...
 
-    def caller(self, session: str, namespace: str) -> Any: ...
-
-    def service(self, caller: Any) -> Service: ...
+    def enter(self, session: str, namespace: str) -> tuple[str, Service]: ...
 
 
 class Page(NamedTuple):

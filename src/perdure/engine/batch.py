@@ -256,7 +256,7 @@ class Batch:
             self.under_full.add(lane)
         for task in done.claimed:
             self._rounds.serve(lane, task.place or 0)
-        self.ledger.leased(zip(done.claimed, parked.tasks, strict=True))
+        self.ledger.leased(done.claimed, parked.tasks)
         await self._learn(rows)
 
     async def _flush(self, rows: Rows, minted: list[bytes]) -> None:

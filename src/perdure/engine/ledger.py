@@ -7,7 +7,7 @@ columns of a run are written before its row closes, which takes them along.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -84,7 +84,7 @@ class Ledger:
         self._passed_on: list[PassOn] = []
         self._continued: set[bytes] = set()  #: runs that close, and are followed by another one
         self._alarm: int | None = None  #: of leases that are written
-        self._leased: list[tuple[Task, Task]] = []  #: by leases that are written: what each row was, and is
+        self.claimed: Sequence[Task] = ()  #: rows whose leases are written already, as they were before
 
     def load(self, tasks: Iterable[Task]) -> None:
         """Rows as the database has them; a row that is known already keeps its pending value."""
@@ -133,19 +133,17 @@ class Ledger:
         self._writes[task.id] = write
         self.rows[task.id] = task
 
-    def leased(self, tasks: Iterable[tuple[Task, Task]]) -> None:
-        """Leases that are written already: what each row was, and is."""
-        for before, task in tasks:
+    def leased(self, claimed: Sequence[Task], tasks: Sequence[Task]) -> None:
+        """Leases that are written already: what the rows were, and are."""
+        self.claimed = claimed
+        for task in tasks:
             self.rows[task.id] = task
-            self._leased.append((before, task))
             self._alarm = task.wake_at if self._alarm is None else min(self._alarm, task.wake_at or self._alarm)
 
     def changes(self) -> Iterator[tuple[Write, Task | None, Task]]:
-        """All rows that this batch writes: how, what each was (None: nothing), and is."""
+        """All rows that this batch writes at its end: how, what each was (None: nothing), and is."""
         for task_id, write in self._writes.items():
             yield write, self._before[task_id], self.rows[task_id]
-        for before, task in self._leased:
-            yield Write.LEASE, before, task
 
     def _written(self, write: Write) -> list[Task]:
         return [self.rows[task_id] for task_id, kind in self._writes.items() if kind is write]

@@ -14,7 +14,7 @@ class News:
     """Readers of this server that wait, by what they wait for."""
 
     def __init__(self) -> None:
-        self._waiting: dict[object, set[asyncio.Event]] = {}
+        self._waiting: dict[object, dict[asyncio.Event, None]] = {}  #: in the order in which they came
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -32,11 +32,11 @@ class News:
     def expect(self, key: object) -> Iterator[asyncio.Event]:
         """Set by the next news of `key`. To be entered before the look, so that nothing comes between."""
         news = asyncio.Event()
-        self._waiting.setdefault(key, set()).add(news)
+        self._waiting.setdefault(key, {})[news] = None
         try:
             yield news
         finally:
             waiting = self._waiting[key]
-            waiting.discard(news)
+            del waiting[news]
             if not waiting:
                 del self._waiting[key]

@@ -1,8 +1,8 @@
 """What the batches of this server have come to, in numbers for people: metrics and golden signals.
 
 It is told of each batch once that is committed and counts from what the batch knows anyway, so it reads nothing, locks
-nothing, and delays nobody: about a microsecond for an event of a task. Counts are those of this server since it
-started; who wants those of all servers adds them up.
+nothing, and delays nobody: one to two microseconds for a job from its enqueue to its end. Counts are those of this
+server since it started; who wants those of all servers adds them up.
 
 A job that its worker reports as succeeded is closed without a look at its row, so its type is the one that it was
 handed out with; of those that another server, or this one before it started, had handed out it is not known.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -95,7 +95,6 @@ class Tally:
         self.timer_lag = Histogram()  #: by namespace
         self.alarm_lag = Histogram()  #: without labels
         self.transactions = Histogram(LOCKS)  #: without labels; seconds
-        self.commands = 0
         self._types = Names()
         self._queues = Names()
         self._begun: dict[bytes, Start] = {}
@@ -133,7 +132,6 @@ class Tally:
     def _settled(self, batch: Batch, now: int) -> None:
         if not self._epochs or now - self._epochs[-1].at >= EPOCH:
             self._keep(now)
-        self.commands += len(batch.items)
         if batch.succeeded:
             self._jobs_succeeded(batch.succeeded, now)
         starts: dict[tuple[str, str, Kind, int], Start] = {}
@@ -163,6 +161,8 @@ class Tally:
                 self._ended(before, task)
         for start in starts.values():
             self._handed_out(start)
+        if claimed := batch.ledger.claimed:
+            self._exchanged(claimed, batch.ledger.rows[claimed[0].id].updated_at)
         for (namespace, type_, kind), number in made.items():
             self._made(self._types.labels((namespace, type_)), kind, number)
         for attempt in batch.ledger.attempts:
@@ -174,6 +174,23 @@ class Tally:
             self.jobs_enqueued[labels] += number
         elif kind is Kind.WORKFLOW:
             self.workflows_started[labels] += number
+
+    def _exchanged(self, claimed: Sequence[Task], at: int) -> None:
+        """Tasks of one lane that were leased at full speed, as they were before. Nothing else is looked at here: what
+        has to come from memory is most of what counting costs."""
+        starts: dict[tuple[str, Kind, int], Start] = {}
+        begun, job = self._begun, Kind.JOB
+        for task in claimed:
+            key = (task.type, task.kind, task.lease_number)
+            start = starts.get(key)
+            if start is None:
+                queue, type_ = self._queue(task), self._type(task)
+                start = starts[key] = Start(queue, type_, task.kind, task.lease_number + 1, at)
+            start.waits.append(max(0, at - task.updated_at) / SECOND)
+            if start.kind is job:
+                begun[task.id] = start
+        for start in starts.values():
+            self._handed_out(start)
 
     def _handed_out(self, start: Start) -> None:
         self.dispatched[(*start.queue, _KINDS[start.kind])] += len(start.waits) + start.matched

@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from datetime import datetime
-from typing import Any, Literal, TypedDict, TypeVar, Unpack
+from typing import Literal, TypedDict, Unpack
 
-from perdure.client.base import Service
 from perdure.core.search_messages import (
     AddSearchAttribute,
     Count,
@@ -16,8 +14,8 @@ from perdure.core.search_messages import (
     ListSearchAttributes,
     RemoveSearchAttribute,
 )
+from perdure.sdk.part import AsyncPart, Part
 
-T = TypeVar("T")
 AttributeType = Literal["Keyword", "Int", "Double", "Bool", "Datetime", "KeywordList", "Text"]
 
 
@@ -45,11 +43,8 @@ class RunCount(TypedDict, total=False):
     query: str
 
 
-class AsyncSearches:
+class AsyncSearches(AsyncPart):
     """A part of AsyncClient."""
-
-    async def service(self) -> Service:
-        raise NotImplementedError
 
     async def count(self, **filter: Unpack[TaskCount]) -> CountReply:
         """How many tasks pass all filters. A count stops at 100,000, or where a million rows were looked at: then
@@ -75,13 +70,10 @@ class AsyncSearches:
         await (await self.service()).remove_search_attribute(RemoveSearchAttribute(name))
 
 
-class Searches:
-    """AsyncSearches for code without an event loop: every call blocks."""
+class Searches(Part):
+    """What Perdure can do about searches: the calls of AsyncSearches, each of which blocks."""
 
     _app: AsyncSearches
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        raise NotImplementedError
 
     def count(self, **filter: Unpack[TaskCount]) -> CountReply:
         """See AsyncSearches.count."""

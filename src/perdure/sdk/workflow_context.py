@@ -350,9 +350,10 @@ class WorkflowContext(RunState):
         self.memo_payloads.update(added)
 
     def upsert_search_attributes(self, attributes: Mapping[str, Any]) -> None:
-        """Set some attributes by which runs can be found."""
+        """Set some attributes by which runs can be found; None takes one away."""
         self.issue(UpsertSearchAttributes(search_attributes=dict(attributes)))
-        self.search_attributes.update(attributes)
+        merged = {**self.search_attributes, **attributes}
+        self.search_attributes = {name: value for name, value in merged.items() if value is not None}
 
     def _memo(self, memo: Mapping[str, Any]) -> dict[str, Payloads]:
         return {key: self.converter.to_payloads(value, f"memo.{key}") for key, value in memo.items()}

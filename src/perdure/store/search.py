@@ -136,9 +136,11 @@ class _Statement:
 
     def text(self) -> str:
         parts = [self._part(closed) for closed in (False, True) if self._search.may_be(closed=closed)]
+        if not parts:
+            return ""
         order = f"closed_at {self._order}, id {self._order}" if self._search.by_close else f"id {self._order}"
         rows = " union all ".join(f"select * from ({part}) as part" for part in parts)
-        return f"select id, closed_at, passes from ({rows}) as found order by {order} limit {self._window}" if parts else ""
+        return f"select id, closed_at, passes from ({rows}) as found order by {order} limit {self._window}"
 
     def reach(self, ways: Sequence[Way], closed: bool) -> str:
         """How many rows lie on each of these ways, as far as the window."""

@@ -1,4 +1,4 @@
-"""Mistakes with actions on many jobs: steps that are left out, or that two servers take."""
+"""Mistakes with actions on many jobs: what they leave out."""
 
 from __future__ import annotations
 
@@ -28,9 +28,3 @@ def _(stack: ExitStack) -> None:
         return found
 
     change(stack, engine, "pick", pick)
-
-
-@mutant("an action is not fenced")
-def _(stack: ExitStack) -> None:
-    real = bulk.note
-    change(stack, bulk, "note", lambda task, command, now: real(task, replace(command, number=task.lease_number), now))

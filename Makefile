@@ -36,17 +36,23 @@ lint: .venv/.test ## format, lint rules and types
 check: lint ## what to run before each commit: lint, tidy rules, and the tests that need no other process
 	$(PYTEST) -q tests/test_tidy.py tests/core tests/store tests/engine tests/api tests/sdk -k "not postgres"
 
-# The dashboard's tests drive a real browser: Debian's Chromium, installed where that is allowed.
-.PHONY: browser
-browser:
-	@command -v "$${PERDURE_CHROMIUM:-chromium}" > /dev/null || if [ "$$(id -u)" = 0 ]; then \
-		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium; \
+# What tests take from Debian: a real browser for the dashboard, and Prometheus for the rules of its alerts. It is
+# installed where that is allowed.
+.PHONY: debian
+debian:
+	@missing=""; \
+	command -v "$${PERDURE_CHROMIUM:-chromium}" > /dev/null || missing="chromium"; \
+	command -v promtool > /dev/null || missing="$$missing prometheus"; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ]; then \
+		apt-get update -qq; \
+		DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$missing; \
 	else \
-		echo "the tests need the Debian package chromium, or another Chromium in PERDURE_CHROMIUM" >&2; exit 1; \
+		echo "the tests need these Debian packages: $$missing (or another Chromium in PERDURE_CHROMIUM)" >&2; exit 1; \
 	fi
 
 .PHONY: test
-test: lint browser ## everything, on both databases, with real processes
+test: lint debian ## everything, on both databases, with real processes
 	$(PYTEST) tests
 
 .PHONY: faults

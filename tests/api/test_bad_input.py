@@ -207,7 +207,8 @@ async def test_a_refused_handshake_is_answered_with_a_problem_document(
 ) -> None:
     """And the log of the server holds no error: nothing went wrong with it."""
     request = (
-        "GET /wire HTTP/1.1\r\nHost: localhost\r\nOrigin: https://example.org\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        "GET /wire HTTP/1.1\r\nHost: localhost\r\nOrigin: https://example.org\r\n"
+        "Upgrade: websocket\r\nConnection: Upgrade\r\n"
         "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
     )
     reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))

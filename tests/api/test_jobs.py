@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from perdure.api import links
-from perdure.api.auth import hash_key, new_key
+from perdure.api.keys import hash_key, new_key
 from perdure.api.server import App, Server
 from perdure.client.http import HttpService
 from perdure.core import ids

@@ -63,8 +63,8 @@ def test_many_are_counted_before_anything_is_done(store: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("tasks", "retry"), "either the id of a task, or --where"),
-        (("tasks", "cancel", "x", "--where", "type=a"), "either the id of a task, or --where"),
+        (("tasks", "retry"), "either an id, or --where"),
+        (("tasks", "cancel", "x", "--where", "type=a"), "either an id, or --where"),
         (("tasks", "cancel", "x", "--yes"), "go with"),
         (("tasks", "retry", "--where", "type"), "no NAME=VALUE"),
         (("tasks", "retry", "--where", "kind=1"), "no NAME=VALUE"),

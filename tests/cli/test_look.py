@@ -68,10 +68,10 @@ def test_a_table_on_a_terminal(server: str, monkeypatch: pytest.MonkeyPatch) -> 
     for name, value in {"TTY_COMPATIBLE": "1", "TERM": "dumb", "COLUMNS": "100", "PERDURE_SERVER": server}.items():
         monkeypatch.setenv(name, value)
     header, *_ = CliRunner().invoke(cli, ["queues"]).stdout.splitlines()
-    assert header.split() == ["queue", "ready", "running", "delayed", "retrying", "oldest", "workers"]
+    assert header.split() == ["queue", "ready", "running", "delayed", "retrying", "oldest", "workers", "owner"]
 
 
 def test_counts_that_stopped_say_so() -> None:
     queue = QueueView("q", ready=10_000, running=7, oldest_ready_seconds=61.4, workers=2, at_least=["ready"])
-    assert _row(queue) == ("q", "10000+", "7", "0", "0", "61s", "2")
+    assert _row(queue) == ("q", "10000+", "7", "0", "0", "61s", "2", "-")
     assert _row(QueueView("q"))[5] == "-"

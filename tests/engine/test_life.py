@@ -397,7 +397,7 @@ async def test_a_poll_whose_worker_left_hands_its_tasks_back(drive: Drive) -> No
 
 
 async def test_an_outage_breaks_connections_and_ends_nobody(drive: Drive, clock: SteppedClock) -> None:
-    """B052: a worker cannot come back before the database does; one that is known to be gone ends at once."""
+    """B008: a worker cannot come back before the database does; one that is known to be gone ends at once."""
     session = {"namespace": "default", "identity": "w", "queues": "default", "slots": 5}
     tasks = []
     for incarnation in (1, 2, 3):

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from perdure.api.auth import hash_key, new_key
+from perdure.api.keys import hash_key, new_key
 from perdure.api.server import App, Server
 from perdure.engine.engine import Engine
 from perdure.store.base import Store

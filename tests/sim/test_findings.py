@@ -14,6 +14,7 @@ from perdure.core import commands as c
 from perdure.core import ids
 from perdure.core import turn_commands as t
 from perdure.core.commands import Complete
+from perdure.core.errors import LeaseLost
 from perdure.core.messages import Delivery
 from perdure.core.states import State
 from perdure.sdk.definition import Workflow
@@ -207,3 +208,18 @@ async def test_a_turn_that_ends_early_because_of_a_late_hint_is_followed_by_anot
         await turn.append(t.StartStep(step_id=1, name="a"), final=False)
         await turn.append(t.CompleteStep(step_id=1, held=True))
         assert await drive.state(run_id) == State.ENQUEUED
+
+
+@pytest.mark.parametrize("outcome", ["failed", "released"])
+async def test_an_append_that_comes_after_its_turn_was_handed_back_is_not_called_stored(outcome: str) -> None:
+    """The lease had ended by a word of its worker, which was taken for this very append."""
+    async with running(MemoryStore(clock=SteppedClock().now)) as drive:
+        flows = Flows(drive)
+        run_id = await flows.start()
+        turn = await flows.turn()
+        await turn.append(t.StartStep(step_id=1, name="a"), final=False)
+        await drive.one(Complete(lease=turn.task.lease, outcome=outcome))
+        before = await flows.history(run_id)
+        with pytest.raises(LeaseLost):
+            await turn.append(t.CompleteStep(step_id=1), timer())
+        assert await flows.history(run_id) == before

@@ -179,7 +179,8 @@ def _answered(task: Task, run: Run, command: c.Append) -> c.Outcome | None:
     if lease.number == task.done_number and lease.bits == task.done_bits and task.done_number:
         if _closes(command):  # but the run is open
             return UnhandledMessages()
-        return c.Appended(run.id, State(task.done_state), run.event_count)
+        if run.event_count >= command.after + count:  # else the turn was handed back, or failed, before this came
+            return c.Appended(run.id, State(task.done_state), run.event_count)
     raise LeaseLost(decide.why_lost(task))
 
 

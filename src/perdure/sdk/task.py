@@ -156,8 +156,7 @@ def task(
     heartbeat_timeout  longest silence of the worker while an attempt runs
     lease              life of the lease without heartbeats, 30 s by default: how soon a vanished worker is noticed
     priority           1 first to 5 last
-    weight             how many slots a run takes, of its worker and of every limit (docs/flow-control.md); where there
-                       are fewer it takes all
+    weight             how many slots a run takes, of its worker and of every limit; where there are fewer it takes all
     process            run in a child process of the worker: for plain functions that compute. It can be killed, so
                        cancel and time-out end it whatever it does, and a crash ends only its own attempt. The function
                        must be at the top level of a module
@@ -171,8 +170,8 @@ def task(
     FatalError and RetryableError decide by themselves, before `retry_if` and `retries_for`. Payload and result have the
     types that the function is annotated with (docs/handlers.md). Times are seconds or text such as "10m" or "1h30m".
 
-    Raises InvalidArgument for a bad option, TypeError for a function that cannot be called as f(ctx, payload) or a
-    `retry_if` that is async, and ValueError for a name that is taken.
+    Raises InvalidArgument for a bad option, TypeError for a function that cannot be called as f(ctx, payload) or an
+    async `retry_if`, and ValueError for a name that is taken.
     """
     _check_integer(priority, "priority", MAX_PRIORITY)
     _check_integer(weight, "weight", None)
@@ -180,15 +179,14 @@ def task(
     times = (schedule_to_start, timeout, schedule_to_close, heartbeat_timeout, lease)
     limits = None if times == (None,) * len(times) else _timeouts(*times)
     retry = None if retries is None else retry_policy(retries, "retries")
-    after_error = AfterError.of(retry_if, retries_for or {}, retry or DEFAULT_RETRY)
+    then = AfterError.of(retry_if, retries_for or {}, retry or DEFAULT_RETRY)
 
     def decorate(function: Callable[P, Any]) -> Task[P, Any]:
         _check(function)
         if process:
             _check_loadable(function)
-        known_as = name if name is not None else function.__name__
-        options = (queue, retry, limits, priority, weight, process, after_error, concurrency, rate, breaker)
-        return _register(Task(function, known_as, *options))
+        options = (queue, retry, limits, priority, weight, process, then, concurrency, rate, breaker)
+        return _register(Task(function, function.__name__ if name is None else name, *options))
 
     return decorate if function is None else decorate(function)
 

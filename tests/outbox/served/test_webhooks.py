@@ -24,8 +24,8 @@ from perdure.core.errors import Conflict, Gone, InvalidArgument, NotFound
 from perdure.core.model import SECOND
 from perdure.core.outbox import Cursor
 from perdure.core.webhooks import Webhook
-from perdure.engine.engine import Engine
 from perdure.engine.endpoints import check_url, is_public
+from perdure.engine.engine import Engine
 from perdure.engine.post import Sender
 from perdure.store.sqlite import SqliteStore
 from tests.api.calls import Rest, enqueue, poll, succeed

@@ -185,3 +185,13 @@ def _(stack: ExitStack) -> None:
 @mutant("once real: a spared end of a step counts for an attempt that has failed")
 def _(stack: ExitStack) -> None:
     change(stack, Machine, "is_open", lambda self, step_id: step_id in self._steps)
+
+
+@mutant("once real: an append of a turn that was handed back counts as stored")
+def _(stack: ExitStack) -> None:
+    real = turns._answered
+
+    def answered(task: Any, run: Any, command: c.Append) -> Any:
+        return real(task, run, command if task.state == State.LEASED else replace(command, after=0))
+
+    change(stack, turns, "_answered", answered)

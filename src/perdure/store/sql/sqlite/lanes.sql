@@ -54,6 +54,6 @@ group by lane, state;
 -- Open workflow runs of all namespaces in order of their workflow ids, up to a bound: whose, since when, and how they go.
 select namespace, type, created_at, event_count, failures, failure is not null, search_attributes
 from tasks
-where workflow_id is not null and kind = 3
+where namespace > '' and workflow_id is not null and kind = 3
 order by namespace, workflow_id, id
 limit :most;

@@ -201,7 +201,7 @@ def test_fail_26_compensations_fail_too(caplog: pytest.LogCaptureFixture) -> Non
     assert failure.cause is not None
     assert failure.cause.message.endswith("ValueError: card declined")
     assert view.status == "FAILED"
-    assert view.search_attributes == {"compensation_failed": True}
+    assert view.search_attributes == {"compensation_failed": True, "perdure_compensations": "failed"}
     assert [each["name"] for each in outcome["compensations_succeeded"]] == ["cancel-car", "cancel-flight"]
     assert outcome["compensations_failed"] == [
         {
@@ -267,7 +267,7 @@ async def test_fail_33_an_order_is_charged_and_not_shipped(app: AsyncPerdure) ->
     assert Counter(type(end).__name__ for end in ends) == {"NoneType": 4, "TaskFailed": 8}
     assert sorted(map(tuple, events.values())) == [("capture", "refund")] * 8 + [("capture", "reserve", "ship")] * 4
     failed = (await app.list_workflows(type="sells", status="FAILED")).workflows
-    assert [view.search_attributes for view in failed] == [{"refunded": True}] * 8
+    assert [view.search_attributes for view in failed] == [{"refunded": True, "perdure_compensations": "none"}] * 8
     for removed, count in (("saga.add_compensation(release, sku)", 0), ("", 1)):
         said = findings(CHECKED.format(removed=removed), "order.py")
         assert [finding.rule for finding in said].count("no-compensation") == count

@@ -223,6 +223,7 @@ OF_OPERATIONS: dict[tuple[str, str], Schema] = {
     ("deleteLimit", "scope"): {"enum": list(SCOPES)},
     ("deleteLimit", "name"): {"maxLength": MAX_NAME},
     ("getTaskStream", "offset"): {"minimum": 0},
+    ("removeSearchAttribute", "name"): _NAME,
 }
 """Of parameters whose names mean something else elsewhere."""
 

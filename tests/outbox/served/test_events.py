@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from perdure.api.auth import hash_key, new_key
+from perdure.api.keys import hash_key, new_key
 from perdure.api.server import Server
 from perdure.client.base import Service
 from perdure.core import event_messages as e

@@ -160,7 +160,10 @@ async def test_with_keys_people_sign_in(engine: Engine) -> None:
         cookies = {morsel.key: morsel for morsel in pages.session.cookie_jar}
         session = cookies["perdure-session"]
         assert session["httponly"] and session["samesite"] == "Strict" and keys["blue"] not in session.value
-        await pages.send(seen.form("logout"))
+        out = await pages.send(seen.form("logout"))
+        again = await pages.send(out.form("login"), key=keys["blue"])
+        assert again.url == pages.base and again.offers("logout"), "to the overview, and not to the form again"
+        await pages.send(again.form("logout"))
         assert "login" in (await pages.get("tasks")).url
         other = await pages.send((await pages.get("login?to=https://evil.example")).form("login"), key=keys["green"])
         assert other.url == pages.base, "no way to other sites"

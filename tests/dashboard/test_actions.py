@@ -121,6 +121,8 @@ async def test_a_workflow_is_asked_told_and_changed(app: AsyncPerdure, pages: Re
         assert "not approved" in failed.text and not failed.offers("workflow-signal")
         noted = await pages.send(failed.form("workflow-resolve"), note="sent by hand")
         assert "sent by hand" in noted.text
+        unread = await pages.send(failed.form("workflow-reset"), step="reserve", event="last")
+        assert unread.status == 400 and "field event: a number" in unread.text
         again = await pages.send(failed.form("workflow-reset"), step="reserve")
         assert "this is the new run" in again.text and "RUNNING" in again.text
         ended = await pages.send(again.form("workflow-terminate"), reason="enough")

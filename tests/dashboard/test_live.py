@@ -9,8 +9,8 @@ import pytest
 
 from perdure import AsyncPerdure
 from perdure.api.server import Server
-from perdure.dashboard import site
-from tests.dashboard.jobs import ok
+from perdure.dashboard import site, workflows
+from tests.dashboard.jobs import ok, waiting
 from tests.dashboard.reader import Reader, until
 
 
@@ -31,6 +31,22 @@ async def test_a_page_that_stays_as_it_is_is_sent_once(pages: Reader, monkeypatc
         assert "No schedules here" in _html(await anext(frames))
         assert await anext(frames) == ": alive"
         assert await anext(frames) == ": alive"
+
+
+@pytest.mark.parametrize("view", ["timeline", "graph", "replay"])
+async def test_a_long_history_is_not_read_at_each_look(
+    app: AsyncPerdure, pages: Reader, monkeypatch: pytest.MonkeyPatch, view: str
+) -> None:
+    """What tells how a run stands follows it; its drawing stays as it was when the page was loaded."""
+    monkeypatch.setattr(workflows, "LONG", 0)
+    run = await app.start_workflow(waiting, id="long", queue="unserved")
+    page = f"workflow?id={run.id}&view={view}"
+    assert 'id="tab"' in (await pages.get(page)).html
+    async with pages.live(page) as frames:
+        html = _html(await anext(frames))
+        assert 'id="standing"' in html and 'id="tab"' not in html
+    async with pages.live(f"workflow?id={run.id}") as frames:
+        assert 'id="tab" data-live' in _html(await anext(frames))
 
 
 async def test_a_server_that_stops_ends_them_at_once(server: Server, pages: Reader) -> None:

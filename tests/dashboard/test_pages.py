@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from perdure import AsyncPerdure, TaskFailed
+from perdure.core import bulk
 from perdure.dashboard.pages import ACTIONS, PAGES
+from perdure.dashboard.tasks import BULK, ROWS
 from tests.dashboard.jobs import ORDER, Order, bad, hangs, ok, talks, waiting
 from tests.dashboard.reader import Reader, until
 
@@ -171,6 +173,12 @@ async def test_what_is_wrong_is_said(pages: Reader, page: str, status: int) -> N
     assert "To the overview" in seen.text
 
 
+async def test_a_field_of_any_name_does_no_harm(app: AsyncPerdure, pages: Reader) -> None:
+    await app.enqueue_many(ok, range(ROWS + 1))
+    seen = await pages.get("tasks?page=2&self=1&query=")
+    assert seen.status == 200 and any("page=2" in link and "cursor=" in link for link in seen.links)
+
+
 async def test_rest_is_where_it_was(pages: Reader) -> None:
     assert (await pages.get("healthz")).html == '{"status":"ok"}'
     assert (await pages.get("no-such-page")).headers["content-type"] == "application/problem+json"
@@ -179,3 +187,9 @@ async def test_rest_is_where_it_was(pages: Reader) -> None:
 
 def test_pages_and_actions_have_addresses_of_their_own() -> None:
     assert not PAGES.keys() & ACTIONS.keys()
+
+
+def test_buttons_are_offered_for_what_can_be_done() -> None:
+    """The rule is core's; the pages know its words only."""
+    for action, states in BULK.items():
+        assert states == tuple(state.name for state in bulk.STATES[action]), action

@@ -233,3 +233,17 @@ async def test_b162_names_of_this_machine_reach_a_server_without_keys(server: Se
     headers = {"Host": host}
     async with aiohttp.ClientSession() as session, session.get(server.url + "/v1/tasks", headers=headers) as answer:
         assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    ("site", "status"), [("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200), (None, 200)]
+)
+async def test_b162_pages_of_other_sites_change_nothing(server: Server, site: str | None, status: int) -> None:  # noqa: F811
+    """A POST without a body is sent by a browser without asking first, whatever page has made it."""
+    headers = {} if site is None else {"Sec-Fetch-Site": site}
+    async with aiohttp.ClientSession(headers=headers) as session:
+        for path in ("/v1/queues/default/pause", "/v1/queues/default/resume"):
+            async with session.post(server.url + path) as answer:
+                assert answer.status == status
+        async with session.get(server.url + "/v1/tasks") as answer:
+            assert answer.status == 200

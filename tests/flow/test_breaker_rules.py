@@ -138,6 +138,17 @@ def test_new_settings_keep_the_state() -> None:
     assert (narrower.in_a_row, narrower.parts) == (2, ())
 
 
+@pytest.mark.parametrize("probes", [1, 2])
+def test_fewer_probes_than_have_succeeded_leave_one_to_start(probes: int) -> None:
+    """Else nothing would start, and nothing could close it."""
+    tripped = replace(OPEN, probes=3)
+    passed = judge(probe(tripped, [], [PROBE_1, PROBE_2], DUE), [at(SUCCESS, DUE)] * 2, DUE)
+    fewer = configured(passed, replace(CLOSED, probes=probes))
+    assert fewer is not None
+    assert free(fewer, 0, DUE) == 1
+    assert judge(fewer, [at(SUCCESS, DUE)], DUE).stage is Stage.CLOSED
+
+
 def test_somebody_opens_and_closes_it() -> None:
     again = switch(OPEN, True, "still down", NOW + 1)
     assert (again.until, again.reason) == (NOW + 1 + 30 * SECOND, "by hand: still down")

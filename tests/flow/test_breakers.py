@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perdure.core import commands as c
-from perdure.core.breaker import Circuit, Stage
+from perdure.core.breaker import Circuit, Ending, Stage, Verdict
 from perdure.core.errors import NotFound
 from perdure.core.limit_rules import Limit
 from perdure.core.model import SECOND, Failure, RetryPolicy, Task, Timeouts, pack
@@ -249,6 +249,17 @@ async def test_endings_whose_limit_another_batch_holds_are_counted_a_little_late
         assert (await drive.engine.store.limits())[0].circuit.stage is Stage.CLOSED  # type: ignore[union-attr]
     await drive.engine.apply([c.Pull(subjects=list(drive.engine.flow._due))])
     assert (await circuit_of(drive)).stage is Stage.OPEN
+
+
+async def test_what_could_not_be_counted_goes_with_the_breaker(drive: Drive) -> None:
+    """One that is set later has seen none of it."""
+    limit = await watch(drive, crashes=1)
+    known = drive.engine.flow.known
+    known.leave({NAME: [Ending(Verdict.CRASHED, drive.engine.now())]})
+    known.learn({NAME: limit})
+    assert list(known.left) == [NAME]
+    await put(drive, "type", "t", max_running=1)
+    assert not known.left
 
 
 async def test_somebody_opens_and_closes_it(drive: Drive, clock: SteppedClock) -> None:

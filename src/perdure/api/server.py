@@ -65,11 +65,10 @@ class App:
         return rest.build(self._engine, self.gate, self._parking)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not self.gate.locked and (host := _elsewhere(scope)):
-            text = f"a server without API keys answers to names of this machine only, and not to {host!r}"
+        if not self.gate.locked and (why := _lured(scope)):
             if scope["type"] == "websocket":
                 await receive()  # websocket.connect
-            await refuse(scope, receive, send, PermissionDenied(text[:200], field="host"))
+            await refuse(scope, receive, send, why)
         elif scope["type"] == "websocket" or (
             scope["type"] == "http" and scope["path"].startswith(("/wire", "/worker/"))
         ):
@@ -185,6 +184,19 @@ class Server:
         # two pieces waits 40 ms for the peer's delayed acknowledgement.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
+
+
+def _lured(scope: Scope) -> PermissionDenied | None:
+    """Why a server that trusts whoever reaches it does not take a request: a page of another site may have made the
+    browser send it. Without a body a browser sends a POST across sites without asking first."""
+    if host := _elsewhere(scope):
+        text = f"a server without API keys answers to names of this machine only, and not to {host!r}"
+        return PermissionDenied(text[:200], field="host")
+    if scope["type"] == "http" and scope["method"] not in ("GET", "HEAD", "OPTIONS"):
+        site = next((value for name, value in scope["headers"] if name == b"sec-fetch-site"), b"none")
+        if site in (b"cross-site", b"same-site"):
+            return PermissionDenied("pages of other sites change nothing here", field="sec-fetch-site")
+    return None
 
 
 def _elsewhere(scope: Scope) -> str:

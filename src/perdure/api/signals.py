@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from perdure.api.part import Part
 from perdure.api.queues import MOST
 from perdure.api.reading import reading
-from perdure.core.figures import Totals
+from perdure.core.figures import Distribution, Labels, Totals
 from perdure.core.lanes import lanes_of
 from perdure.core.model import SECOND
 from perdure.core.signal_messages import GoldenSignals, GoldenSignalsReply, QueueSignals
-from perdure.engine.tally import Tally
 
 
 class Signals(Part):
@@ -22,7 +23,7 @@ class Signals(Part):
         lags = tally.alarm_lag.since(before.alarm_lag)
         return GoldenSignalsReply(
             seconds=max(0, self._engine.now() - before.at) / SECOND,
-            queues=self._queues(tally),
+            queues=self._queues(tally.schedule_to_start.since(before.schedule_to_start)),
             alarm_lag_p99=lags[()].quantile(0.99) if () in lags else None,
             started=started,
             leases_lost=self._ours(tally.leases_lost - before.leases_lost),
@@ -33,9 +34,9 @@ class Signals(Part):
     def _ours(self, totals: Totals) -> int:
         return sum(number for (namespace, *_), number in totals.items() if namespace == self._namespace)
 
-    def _queues(self, tally: Tally) -> list[QueueSignals]:
+    def _queues(self, waits: Mapping[Labels, Distribution]) -> list[QueueSignals]:
         found: list[QueueSignals] = []
-        for (namespace, queue), row in sorted(tally.schedule_to_start.since(tally.recent().schedule_to_start).items()):
+        for (namespace, queue), row in sorted(waits.items()):
             p50, p99 = row.quantile(0.5), row.quantile(0.99)
             if namespace == self._namespace and p50 is not None and p99 is not None:
                 found.append(QueueSignals(queue, row.count, p50, p99))

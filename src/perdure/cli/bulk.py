@@ -19,7 +19,7 @@ Where = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=VALUE",
-        help="All that have this state, queue, type, since, failure_group or error; may be given several times.",
+        help="All that have this state, queue, type, since, failure_group, error or query; may be given several times.",
     ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="With --where: only count them.")]

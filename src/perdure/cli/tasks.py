@@ -129,7 +129,6 @@ def list_tasks(
 
 @cli.command("count")
 @spread
-@spread
 def count_tasks(
     state: Annotated[State | None, typer.Option(case_sensitive=False, help="In capitals or not.")] = None,
     queue: Annotated[str | None, typer.Option()] = None,

@@ -215,9 +215,10 @@ def configured(known: Circuit | None, wanted: Circuit | None) -> Circuit | None:
         return wanted
     until = known.since + wanted.cool_down if known.stage is Stage.OPEN else 0
     parts = known.parts if known.window == wanted.window else ()
+    passed = min(known.passed, wanted.probes - 1)  # closing takes the success of one more, whatever is wanted now
     return replace(
         wanted, stage=known.stage, since=known.since, until=until, reason=known.reason, in_a_row=known.in_a_row,
-        dead=known.dead, parts=parts, probing=known.probing, passed=known.passed,
+        dead=known.dead, parts=parts, probing=known.probing, passed=passed,
     )  # fmt: skip
 
 

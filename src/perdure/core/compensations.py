@@ -2,8 +2,9 @@
 
 A saga (sdk/saga.py) says so by a search attribute of its run, which is written by ordinary commands: PENDING from its
 first compensation on, FAILED once one of them failed for good, NOTHING when nothing is left to be undone. A run that
-was completed, or went on as a new one, has nothing left; one that was closed in any other way owes what it says. That
-is written into its closed row, where people find it until they note what they have done (Resolution).
+was completed, or went on as a new one, has none left to run, and owes only what failed; one that was closed in any
+other way owes what it says. That is written into its closed row, where people find it until they note what they have
+done (Resolution).
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def parse(text: str, kind: Kind, attributes: Mapping[str, Type]) -> Query:
     limits.text(text, "query", MAX_CHARACTERS)
     found = tokens(text)
     at = next((n for n, token in enumerate(found) if token.token_type == TokenType.ORDER_BY), len(found))
-    reader = _Reader(kind, attributes if kind == Kind.WORKFLOW else {})
+    reader = _Reader(kind, attributes)
     where = reader.node(tree(found[:at], text)) if at else None
     return _ordered(where, kind, found[at + 1 :], text) if at < len(found) else Query(where)
 
@@ -136,15 +136,13 @@ class _Reader:
             raise refused(at, f"{shown(node)} is not a field", "the name of a field on the left")
         name = node.name
         definition = FIELDS.get(name)
+        field: Field
         if definition is not None and (column := definition.column(self._kind)):
             field, type = Column(column), definition.type
         elif name in self._attributes:
-            return self._checked(Attribute(name), self._attributes[name], name, operator, at)
+            field, type = Attribute(name), self._attributes[name]
         else:
             raise self._unknown(name, at)
-        return self._checked(field, type, name, operator, at)
-
-    def _checked(self, field: Field, type: Type, name: str, operator: str, at: int) -> tuple[Field, Type]:
         if operator not in TAKES[type]:
             expected = ", ".join(sorted(TAKES[type]))
             raise refused(at, f"{name} is {type.value} and does not take {operator}", expected)
@@ -156,8 +154,9 @@ class _Reader:
             return refused(at, f"{name} is a field of {_NAMES[other]}", f"a field of {_NAMES[self._kind]}")
         of_kind = [known for known, definition in FIELDS.items() if definition.column(self._kind)]
         known = [*of_kind, *self._attributes]
-        what = f"{_NAMES[self._kind]} have no field {name[:50]!r}{_meant(name, known)}"
-        if self._kind == Kind.WORKFLOW and not difflib.get_close_matches(name, known):
+        meant = _meant(name, known)
+        what = f"{_NAMES[self._kind]} have no field {name[:50]!r}{meant}"
+        if self._kind == Kind.WORKFLOW and not meant:
             what += "; a search attribute must be registered before queries name it"
         return refused(at, what, ", ".join(known))
 

@@ -18,7 +18,7 @@ async def count(visit: Visit) -> Page:
     action, filter = visit.need("action"), bulk_filter(visit.request.query)
     view = await visit.service.start_bulk(f.StartBulk(action, filter, dry_run=True))
     data = {"counted": view, "filter": visit.request.query}
-    return Page("bulk.html", f"{action} all of these?", data)
+    return Page("bulk.html", f"{action.replace('_', ' ')} all of these?", data)
 
 
 async def start(visit: Visit) -> str:
@@ -35,7 +35,7 @@ async def action(visit: Visit) -> Page:
     """How far an action is, and those before it."""
     view = await visit.service.get_bulk(f.GetBulk(visit.need("id")))
     recent = (await visit.service.find_bulk(f.FindBulk(limit=RECENT))).actions
-    return Page("action.html", f"{view.action} {view.total} tasks", {"action": view, "recent": recent})
+    return Page("action.html", f"{view.action.replace('_', ' ')}: {view.total}", {"action": view, "recent": recent})
 
 
 async def cancel(visit: Visit) -> str:

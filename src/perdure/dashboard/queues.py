@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from perdure.core import limit_messages as lm
 from perdure.core import messages as m
-from perdure.core.errors import InvalidArgument
 from perdure.dashboard.request import link
 from perdure.dashboard.visit import Page, Visit
 
@@ -30,16 +29,10 @@ async def pause(visit: Visit) -> str:
 
 async def set_cap(visit: Visit) -> str:
     """How many tasks of a queue may run at once, and how often one may start; left empty, nothing limits."""
-    name, slots, rate = visit.field("name"), visit.given("max_running"), visit.given("rate")
-    if not slots and not rate:
+    name, slots, rate = visit.field("name"), visit.given_number("max_running"), visit.given("rate")
+    if slots is None and not rate:
         await visit.service.delete_limit(lm.DeleteLimit("queue", name))
     else:
-        spec = lm.LimitSpec("queue", name, _number(slots), rate or None, note=visit.given("note"))
+        spec = lm.LimitSpec("queue", name, slots, rate or None, note=visit.given("note"))
         await visit.service.set_limit(lm.SetLimit(spec))
     return link("queues", done="cap")
-
-
-def _number(text: str) -> int | None:
-    if text and not (text.isascii() and text.isdecimal() and len(text) < 16):
-        raise InvalidArgument(f"max_running is {text[:50]!r}", field="max_running", limit="a number", kind="str")
-    return int(text) if text else None

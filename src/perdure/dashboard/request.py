@@ -87,10 +87,17 @@ def read_form(body: bytes) -> dict[str, str]:
     return fields(body.decode("latin-1"), "form")
 
 
-def link(page: str, **query: object) -> str:
-    """A page's address, relative to any other page."""
+def link(page: str, /, **query: object) -> str:
+    """A page's address, relative to any other page. A field of its query may have any name."""
     given = {name: str(value) for name, value in query.items() if value not in (None, "", False)}
     return f"{page or './'}{'?' if given else ''}{urlencode(given)}"
+
+
+def whole_number(text: str, field: str) -> int:
+    """What somebody wrote as a number, 0 or more; InvalidArgument for anything else."""
+    if not (text.isascii() and text.isdecimal() and len(text) < 16):
+        raise InvalidArgument(f"{field} is {text[:50]!r}", field=field, limit="a number", kind="str")
+    return int(text)
 
 
 def cookie(name: str, value: str, *, secure: bool) -> tuple[bytes, bytes]:

@@ -178,7 +178,7 @@ class Dashboard:
         except Unauthenticated as error:
             return self._page(request, self._login(request, error.detail), status=401)
         to = request.form.get("to", "")
-        known = to.partition("?")[0] in pages.PAGES
+        known = to.partition("?")[0] in {page or "./" for page in pages.PAGES}
         return _redirect(to if known else "./", cookie(SESSION, session, secure=request.is_secure))
 
     def _login(self, request: Request, why: str) -> Page:

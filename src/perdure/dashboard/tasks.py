@@ -47,7 +47,7 @@ async def task(visit: Visit) -> Page:
     closed = view.closed_at is not None
     can = {
         "cancel": not closed and view.cancel_requested_at is None,
-        "retry": view.state in ("RETRY_WAIT", "FAILED", "CANCELED", "EXPIRED") and view.retried_by is None,
+        "retry": view.state in ("RETRY_WAIT", *BULK["retry"]) and view.retried_by is None,
     }
     said = await visit.service.stream(e.ReadStream(view.task_id, visit.number("chunks", 0), CHUNKS))
     data = {"task": view, "attempts": attempts, "timeline": _timeline(attempts.shown), "can": can, "said": _said(said)}

@@ -9,7 +9,7 @@ import msgspec
 
 from perdure.client.base import Service
 from perdure.core.errors import InvalidArgument
-from perdure.dashboard.request import Request, link
+from perdure.dashboard.request import Request, link, whole_number
 from perdure.dashboard.trends import Trends
 
 
@@ -71,11 +71,12 @@ class Visit(msgspec.Struct):
     def number(self, name: str, default: int) -> int:
         """A whole number of the query, 0 or more; InvalidArgument for anything else."""
         text = self.get(name)
-        if text is None:
-            return default
-        if not (text.isascii() and text.isdecimal() and len(text) < 16):
-            raise InvalidArgument(f"{name} is {text[:50]!r}", field=name, limit="a number", kind="str")
-        return int(text)
+        return default if text is None else whole_number(text, name)
+
+    def given_number(self, name: str) -> int | None:
+        """The same of the form; None where it was left empty."""
+        text = self.given(name)
+        return whole_number(text, name) if text else None
 
     def here(self, **changes: object) -> str:
         """This page with other fields in its query; None leaves one out."""

@@ -66,12 +66,11 @@ async def pause(visit: Visit) -> str:
 async def reset(visit: Visit) -> str:
     """Begin again from an event or a step; the new run is shown then."""
     id, run = _run(visit)
-    event, step = visit.given("event"), visit.given("step")
     body = w.ResetWorkflow(
         id,
         run,
-        int(event) if event.isascii() and event.isdecimal() and len(event) < 16 else None,
-        step or None,
+        visit.given_number("event"),
+        visit.given("step") or None,
         visit.given("reason"),
         visit.field("request_id"),
     )

@@ -11,6 +11,8 @@ from perdure.dashboard.visit import Download, Page, Visit
 STATUSES = ("RUNNING", "COMPLETED", "FAILED", "CANCELED", "TERMINATED", "TIMED_OUT", "CONTINUED_AS_NEW")
 TABS = {"history": "History", "timeline": "Time line", "graph": "Steps", "replay": "Replay"}
 """What is shown below the facts of a run."""
+LONG = 2_000
+"""Events from which on a drawing of a history, or a replay, does not follow a run that goes on: each look reads all."""
 _OF_BULK = {"type", "queue", "query"}
 """Filters that an action on all runs of a list can have, too."""
 
@@ -39,8 +41,11 @@ async def workflow(visit: Visit) -> Page:
     body = w.DescribeWorkflow(visit.need("id"), visit.get("run"))
     view = await visit.service.describe_workflow(body)
     tab = visit.get("view") or "history"
-    data = {"run": view, "tab": tab, "tabs": TABS}
+    still = view.history_length > LONG and tab != "history"
+    data = {"run": view, "tab": tab, "tabs": TABS, "still": still}
     match tab:
+        case "timeline" | "graph" | "replay" if still and visit.request.wants_events:
+            data["tab"] = ""
         case "history":
             data["history"] = await history.window(visit, view)
         case "timeline":

@@ -54,7 +54,7 @@ class Known:
         self.limits = Limits(rows.values())
         self._rounds.weights = self.limits.shares
         self.latest = max((limit.updated_at for limit in rows.values()), default=self.latest)
-        for name in self.left.keys() - rows.keys():
+        for name in self.left.keys() - {limit.id for limit in self.limits.breakers.values()}:
             del self.left[name]
 
     def leave(self, uncounted: Left) -> None:

@@ -228,7 +228,7 @@ class Ledger:
         dead = [task for task in self._written(Write.CLOSE) if is_dead(task) and task.id not in self._continued]
         if dead:
             await batch.mark_failed(dead)
-        runs = (self.runs[task.id] for task in self._written(Write.CLOSE) if task.id in self._put)
+        runs = (self.runs[run_id] for run_id in self._put if self._writes.get(run_id) is Write.CLOSE)
         if owing := {run.id: what for run in runs if (what := owed(run)) is not None}:
             await batch.mark_owing(owing)
         again = {old: task.id for task in self._written(Write.INSERT) if (old := task.retry_of) is not None}

@@ -58,7 +58,6 @@ class MemoryStore(MemoryFailures, MemorySearch, MemoryKeys, MemoryOwners, FlowRe
 
     def __init__(self, *, clock: Callable[[], int] | None = None, switch: Switch | None = None) -> None:
         super().__init__(clock or _wall_clock)
-        MemoryOwners.__init__(self)
         self._switch = switch
         self._tables = Tables()
         self._listeners: list[Callable[[bytes], None]] = []

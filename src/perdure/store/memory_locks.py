@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from perdure.core.limit_rules import Limit, LimitName
 from perdure.core.model import Attempt, Key, Pulse, Task, WorkerSession
+from perdure.core.owners import QueueOwner
 from perdure.core.run import Message, Page, Run
 from perdure.core.streams import Chunk, StreamEnd
 from perdure.store.base import DataFault, KeyName
@@ -33,6 +34,7 @@ class Tables:
         self.sessions: Table[int, WorkerSession] = Table()
         self.attributes: Table[bytes, Any] = Table()  # of runs: search.Entry
         self.types: dict[tuple[str, str], str] = {}  # of search attributes
+        self.owners: dict[tuple[str, str], QueueOwner] = {}  # by namespace and queue
         self.resolutions: dict[bytes, bytes] = {}  # a column of closed
         self.streams: Table[bytes, StreamEnd] = Table()
         self.chunks: Table[tuple[bytes, int], Chunk] = Table()

@@ -259,14 +259,10 @@ class SqliteStore(SqliteFailures, SqliteFlowReads, SqliteSearch, OutboxStore):
         return [QueueOwner(*row) for row in await self._rows(SQL["queue_owners"])]
 
     async def put_queue_owner(self, owner: QueueOwner) -> None:
-        writer = self._mine(self._writer)
-        async with self._turn, self._transaction(writer):
-            writer.write(SQL["put_queue_owner"], astuple(owner))
+        await self._alone(SQL["put_queue_owner"], astuple(owner))
 
     async def delete_queue_owner(self, namespace: str, queue: str) -> bool:
-        writer = self._mine(self._writer)
-        async with self._turn, self._transaction(writer):
-            return writer.write(SQL["delete_queue_owner"], (namespace, queue)) > 0
+        return await self._alone(SQL["delete_queue_owner"], (namespace, queue)) > 0
 
     async def list_api_keys(self) -> list[ApiKey]:
         return [ApiKey(*row) for row in await self._rows(SQL["list_api_keys"])]

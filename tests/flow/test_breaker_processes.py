@@ -44,7 +44,9 @@ async def test_a_poison_job_is_contained_and_all_else_goes_on(url: str, tmp_path
                     found = await breaker(app)
                     assert (found.state, found.reason) == ("open", "2 crashes in a row")
                     views = [await app.get(job.id) for job in poison]
-                    assert sum(len(view.attempts) for view in views) == 2
+                    attempts = [attempt for view in views for attempt in view.attempts]
+                    # A worker that dies in its first milliseconds may not have told that it had the job: no crash.
+                    assert 2 <= len(attempts) <= 3, attempts
                     assert "breaker of type 'flow_poison'" in views[-1].waiting_for
                     cure.touch()
                     await app.close_breaker("flow_poison", note="cured")

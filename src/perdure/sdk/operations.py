@@ -8,6 +8,7 @@ has begun. Nothing else may issue a command while an exception passes: a run tha
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -45,7 +46,7 @@ Operation = Generator[Wait, None, T]
 _UNKNOWN = Failure(message="it did not say why", code="unknown")
 
 
-class Handle:
+class Handle(ABC):
     """Something that was started: `result()` waits for it and gives its value, or raises its error; in async code it
     may be awaited itself. Whoever is canceled while waiting for it cancels it."""
 
@@ -62,9 +63,9 @@ class Handle:
         """Whether it has ended."""
         return self._pending.outcome is not None
 
+    @abstractmethod
     def cancel(self) -> None:
         """Ask it to end. It still ends as it ends."""
-        raise NotImplementedError
 
     def result(self) -> Any:
         return self._ctx._wait(self.waiting())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ RESERVED = "step:"
 """How the names of timers must not begin: those between the attempts of steps do."""
 
 
-class RunState:
+class RunState(ABC):
     """The part of `ctx` that is not for applications."""
 
     info: Info
@@ -66,21 +67,21 @@ class RunState:
         del self.handlers, self.logger
 
     # ----------------------------------------------------------------------------------------------- for the driver
+    @abstractmethod
     def _wait(self, operation: Operation[Any]) -> Any:
         """Run an operation: its value in plain code, something that gives it when awaited in async code."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _spawn(self, function: Callable[..., Any], arguments: tuple[Any, ...], ended: Ended) -> None:
         """Call a handler. An exception that it raises is for `ended`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _failed(self, error: BaseException) -> None:
         """A signal handler raised `error`: the run ends with it once the code waits."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _deliver_cancel(self) -> None:
         """Raise a cancel in the code where it waits, or will wait next."""
-        raise NotImplementedError
 
     def request_cancel(self, event: Event) -> None:
         """Later requests change nothing (CANC-12)."""

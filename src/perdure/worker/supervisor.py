@@ -36,6 +36,7 @@ YOUNG_SECONDS = 10.0
 """A process that dies before this age makes the next start wait."""
 SHORTEST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
+LONGEST_REPORT = 2.0  #: seconds that the next worker waits for the server to hear of a death
 _REPORT_BYTES = 64 * 1024
 _TIED_SECONDS = 0.3
 """For a process whose tie has ended to end as well: sooner than the server notices that its connection has."""
@@ -121,6 +122,8 @@ class Supervisor:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await self._hurry.wait()
+                if self._reports:  # else what killed this one may be given to the next before it was counted
+                    await asyncio.wait(self._reports, timeout=LONGEST_REPORT)
 
     async def _is_leaving(self, child: _Child, ended: asyncio.Task[tuple[int, bool]]) -> bool:
         """Returns when the process has ended: False; or wants to be replaced: True. Of those that were replaced no more
